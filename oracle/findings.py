@@ -1,0 +1,215 @@
+"""Turns recovered maps into findings and agreements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from oracle.addressmap import AddressMap, Read, Written
+from oracle.candidates import candidate
+from oracle.geometry import PLANES, SIDES
+from oracle.recognise import Recognition, expected_offset, faults_of, recognise
+from oracle.subjects.base import SubjectInfo
+from oracle.verdict import Agreement, Configuration, Defects, Finding, Witness
+
+
+def not_obtained(
+    info: SubjectInfo, configuration: Configuration, status: str, reason: str
+) -> list[Finding]:
+    """Findings that say why there is no map: refused, unsupported or not_run."""
+    return [
+        Finding(
+            info.id,
+            side,
+            plane,
+            configuration,
+            info.scale_search.value,
+            status,
+            declared=_declared(info, side, plane),
+            reason=reason,
+        )
+        for plane in PLANES
+        for side in SIDES
+    ]
+
+
+def writer_findings(
+    info: SubjectInfo, configuration: Configuration, written: Written
+) -> list[Finding]:
+    """One finding for each plane and side of what a writer did."""
+    findings = []
+    for (side, plane), amap in written.maps.items():
+        faults = faults_of(amap, written)
+        wrong = {
+            "out_of_region": faults.out_of_region,
+            "overlap": faults.overlap,
+            "gap": faults.gap,
+        }
+        findings.append(
+            _finding(info, side, plane, configuration, amap, faults.defects, wrong, written.faults)
+        )
+    return findings
+
+
+def reader_findings(info: SubjectInfo, configuration: Configuration, read: Read) -> list[Finding]:
+    """One finding for each plane and side of where a reader looks."""
+    return [
+        _finding(info, side, plane, configuration, amap, Defects(), _reader_faults(amap), ())
+        for (side, plane), amap in read.maps.items()
+    ]
+
+
+def _reader_faults(amap: AddressMap) -> Mapping[str, Witness | None]:
+    lost = np.argwhere(~amap.found)
+    if lost.size == 0:
+        return {}
+    page, head, token, column = (int(i) for i in lost[0])
+    place = "element" if amap.plane == "data" else "column"
+    note = "no byte of the cache explains the value read"
+    return {"gap": {"page": page, "head": head, "token": token, place: column, "note": note}}
+
+
+def _declared(info: SubjectInfo, side: str, plane: str) -> str | None:
+    if plane == "data":
+        return "linear" if info.declared else None
+    return info.declared.get(side)
+
+
+def _finding(
+    info: SubjectInfo,
+    side: str,
+    plane: str,
+    configuration: Configuration,
+    amap: AddressMap,
+    defects: Defects,
+    wrong: Mapping[str, Witness | None],
+    faults: tuple[str, ...],
+) -> Finding:
+    declared = _declared(info, side, plane)
+    recognition = recognise(amap)
+    status, witness = _status(amap, declared, recognition, wrong)
+    reason = recognition.reason
+    if status in wrong and faults:
+        reason = "; ".join(faults[:3])
+    one_page = amap.offset[0]
+    return Finding(
+        info.id,
+        side,
+        plane,
+        configuration,
+        info.scale_search.value,
+        status,
+        layouts=recognition.layouts,
+        declared=declared,
+        shape_stride=recognition.shape_stride,
+        positions=one_page.size,
+        recovered=int(amap.found.sum(axis=(1, 2, 3)).min()),
+        defects=defects,
+        witness=witness,
+        reason=reason,
+    )
+
+
+def _status(
+    amap: AddressMap,
+    declared: str | None,
+    recognition: Recognition,
+    wrong: Mapping[str, Witness | None],
+) -> tuple[str, Witness | None]:
+    for status in ("out_of_region", "overlap", "gap"):
+        witness = wrong.get(status)
+        if witness is not None:
+            return status, witness
+    if declared is None:
+        if recognition.layouts:
+            return "match", None
+        return "unrecognised", _first_difference(amap, "linear")
+    if declared in recognition.layouts:
+        return "match", None
+    return "mismatch", _first_difference(amap, declared)
+
+
+def _first_difference(amap: AddressMap, layout: str) -> Witness | None:
+    """The smallest coordinate that is not where a layout puts it."""
+    geometry = amap.geometry
+    tokens = geometry.block_size
+    if amap.plane == "data":
+        width = geometry.head_size
+        table = np.arange(tokens * width).reshape(tokens, width)
+    else:
+        reason = candidate(layout).undefined_reason(tokens, geometry.scale_columns)
+        if reason is not None:
+            return {"note": reason}
+        table = candidate(layout).table(tokens, geometry.scale_columns)
+    expected = expected_offset(amap, table)
+    different = np.argwhere(expected != amap.offset)
+    if different.size == 0:
+        return None
+    spot = tuple(int(i) for i in different[0])
+    return {
+        **_where(amap, spot),
+        layout: _place(amap, int(expected[spot])),
+        "found": _place(amap, int(amap.offset[spot])),
+    }
+
+
+def _where(amap: AddressMap, spot: tuple[int, ...]) -> dict[str, int]:
+    _, head, token, column = spot
+    place = "element" if amap.plane == "data" else "column"
+    return {"head": head, "token": token, place: column}
+
+
+def _place(amap: AddressMap, offset: int) -> str:
+    """An offset in words: the plane offset in the head's own plane, or the region it is in."""
+    byte = offset // amap.unit
+    where = amap.geometry.locate(byte)
+    if not where.inside:
+        return amap.geometry.plane_name(byte)
+    half = "" if amap.unit == 1 else (" high" if offset % 2 else " low")
+    plane = amap.geometry.plane_name(byte).split(" ", 2)[2]
+    return f"{plane} head {where.head} row {where.row} col {where.col}{half}"
+
+
+def agreement(
+    writer: SubjectInfo,
+    reader: SubjectInfo,
+    side: str,
+    configuration: Configuration,
+    written: Written,
+    read: Read,
+    judged: bool,
+) -> Agreement:
+    """Whether a reader looks for the scales of one side where a writer put them."""
+    put, looked = written.maps[side, "scale"], read.maps[side, "scale"]
+    both = put.found & looked.found
+    differs = both & (put.offset != looked.offset)
+    disagreeing = int(differs.sum(axis=(1, 2, 3)).max())
+    witness: Witness | None = None
+    reason = None
+    if disagreeing:
+        status = "disagree"
+        spot = tuple(int(i) for i in np.argwhere(differs)[0])
+        witness = {
+            **_where(put, spot),
+            "writer": _place(put, int(put.offset[spot])),
+            "reader": _place(looked, int(looked.offset[spot])),
+        }
+    elif both.all():
+        status = "agree"
+    else:
+        status = "undecided"
+        lost = int((~both).sum(axis=(1, 2, 3)).max())
+        reason = f"{lost} coordinates were not found in the writer or the reader"
+    return Agreement(
+        writer.id,
+        reader.id,
+        side,
+        configuration,
+        status,
+        positions=put.offset[0].size,
+        disagreeing=disagreeing,
+        witness=witness,
+        reason=reason,
+        judged=judged,
+    )

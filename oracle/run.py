@@ -1,0 +1,207 @@
+"""Runs a verdict: every writer and reader over every geometry of a domain."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from itertools import product
+
+import numpy as np
+
+from oracle import __version__
+from oracle.addressmap import IntArray, Read, Written
+from oracle.errors import NothingRan, OracleError, UsageError
+from oracle.findings import agreement, not_obtained, reader_findings, writer_findings
+from oracle.geometry import CACHE_LAYOUTS, SIDES, CacheGeometry
+from oracle.machine.context import Unsupported
+from oracle.probe import PAGES_IN_CACHE, PROBED_PAGES, map_writer
+from oracle.readerprobe import map_reader
+from oracle.recognise import recognise
+from oracle.subjects.base import Reader, Writer
+from oracle.toolchain import tool_versions
+from oracle.verdict import Agreement, Configuration, Finding, Verdict
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The geometries of a verdict: every combination is run."""
+
+    head_sizes: tuple[int, ...]
+    num_heads: tuple[int, ...]
+    block_sizes: tuple[int, ...]
+    cache_layouts: tuple[str, ...]
+    dtypes: tuple[str, ...]
+
+    def geometries(self) -> Iterator[CacheGeometry]:
+        """Every geometry, smallest head size first."""
+        for head_size, heads, block_size, layout in product(
+            self.head_sizes, self.num_heads, self.block_sizes, self.cache_layouts
+        ):
+            yield CacheGeometry(PAGES_IN_CACHE, block_size, heads, head_size, layout)
+
+
+DEFAULT_DOMAIN = Domain((64, 128, 192, 256, 512, 576), (2,), (16, 64), CACHE_LAYOUTS, ("bf16",))
+"""What `verdict` covers where nothing else is asked for."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """What one geometry and dtype gave."""
+
+    findings: tuple[Finding, ...]
+    agreements: tuple[Agreement, ...]
+
+
+def run_verdict(
+    writers: Sequence[Writer],
+    readers: Sequence[Reader],
+    domain: Domain,
+    *,
+    judged_readers: frozenset[str] = frozenset(),
+    jobs: int = 1,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Map every subject over the domain and compare every writer with every reader.
+
+    `judged_readers` are the ids of readers whose disagreement counts as a fault. With `jobs` above
+    one, geometries are spread over processes; the result is the same.
+    """
+    if not writers and not readers:
+        raise NothingRan("there is no writer and no reader to run: name one")
+    cells = [(g, d) for g in domain.geometries() for d in domain.dtypes]
+    # The largest geometries first, so that no process is left alone with one at the end.
+    order = sorted(range(len(cells)), key=lambda i: -cells[i][0].cache_bytes)
+    parts: dict[int, _Part] = {}
+
+    def done(index: int, part: _Part) -> None:
+        parts[index] = part
+        if progress is not None:
+            geometry, dtype = cells[index]
+            label = f"head {geometry.head_size}, page {geometry.block_size}, {dtype}"
+            progress(len(parts), len(cells), label)
+
+    if jobs > 1 and len(cells) > 1:
+        with ProcessPoolExecutor(jobs, initializer=_adopt, initargs=(writers, readers)) as pool:
+            futures = {i: pool.submit(_adopted, cells[i], judged_readers) for i in order}
+            for index, future in futures.items():
+                done(index, future.result())
+    else:
+        for index in order:
+            done(index, _run_cell(writers, readers, cells[index], judged_readers))
+    ordered = [parts[index] for index in range(len(cells))]
+    return Verdict(
+        subjects=(*(writer.info for writer in writers), *(reader.info for reader in readers)),
+        findings=tuple(f for part in ordered for f in part.findings),
+        agreements=tuple(a for part in ordered for a in part.agreements),
+        domain={**asdict(domain), "pages_probed": list(PROBED_PAGES), "geometries": len(cells)},
+        environment=_environment(),
+    )
+
+
+_ADOPTED: list[tuple[Sequence[Writer], Sequence[Reader]]] = []
+
+
+def _adopt(writers: Sequence[Writer], readers: Sequence[Reader]) -> None:
+    _ADOPTED.append((writers, readers))
+
+
+def _adopted(cell: tuple[CacheGeometry, str], judged: frozenset[str]) -> _Part:
+    writers, readers = _ADOPTED[-1]
+    return _run_cell(writers, readers, cell, judged)
+
+
+def _run_cell(
+    writers: Sequence[Writer],
+    readers: Sequence[Reader],
+    cell: tuple[CacheGeometry, str],
+    judged: frozenset[str],
+) -> _Part:
+    geometry, dtype = cell
+    configuration = Configuration.of(geometry, dtype)
+    findings: list[Finding] = []
+    written: dict[str, Written] = {}
+    read: dict[str, Read] = {}
+    for writer in writers:
+        if dtype in writer.info.dtypes:
+            findings += _write(writer, geometry, configuration, written)
+    for reader in readers:
+        findings += _read(reader, geometry, configuration, read)
+    agreements = [
+        agreement(w.info, r.info, side, configuration, written[w.info.id], read[r.info.id],
+                  r.info.id in judged)
+        for w in writers if w.info.id in written
+        for r in readers if r.info.id in read
+        for side in SIDES
+    ]  # fmt: skip
+    return _Part(tuple(findings), tuple(agreements))
+
+
+def _write(
+    writer: Writer,
+    geometry: CacheGeometry,
+    configuration: Configuration,
+    written: dict[str, Written],
+) -> list[Finding]:
+    reason = writer.unsupported_reason(geometry, configuration.dtype)
+    if reason is not None:
+        return not_obtained(writer.info, configuration, "refused", reason)
+    try:
+        result = map_writer(writer, geometry, configuration.dtype)
+    except UsageError:
+        raise
+    except OracleError as error:
+        status = "unsupported" if isinstance(error, Unsupported) else "unrecognised"
+        return not_obtained(writer.info, configuration, status, str(error))
+    written[writer.info.id] = result
+    return writer_findings(writer.info, configuration, result)
+
+
+def _read(
+    reader: Reader, geometry: CacheGeometry, configuration: Configuration, read: dict[str, Read]
+) -> list[Finding]:
+    reason = reader.unsupported_reason(geometry, configuration.dtype)
+    if reason is not None:
+        return not_obtained(reader.info, configuration, "refused", reason)
+    try:
+        result = map_reader(reader, geometry)
+    except UsageError:
+        raise
+    except OracleError as error:
+        return not_obtained(reader.info, configuration, "unrecognised", str(error))
+    read[reader.info.id] = result
+    return reader_findings(reader.info, configuration, result)
+
+
+def recover_table(
+    writer: Writer, geometry: CacheGeometry, side: str, dtype: str
+) -> tuple[IntArray, tuple[str, ...]]:
+    """A writer's scale table [T, S] of flat plane offsets for one side, and its names.
+
+    Raises NothingRan where the writer refuses the geometry or its map has no such table.
+    """
+    reason = writer.unsupported_reason(geometry, dtype)
+    if reason is None:
+        found = recognise(map_writer(writer, geometry, dtype).maps[side, "scale"])
+        if found.table is not None:
+            return found.table, found.layouts
+        reason = found.reason
+    raise NothingRan(f"{writer.info.id} has no table of {side} scales: {reason}")
+
+
+def default_jobs() -> int:
+    """As many processes as there are processors to run on."""
+    return len(os.sched_getaffinity(0))
+
+
+def _environment() -> dict[str, str | None]:
+    return {
+        "oracle": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        **tool_versions(),
+    }

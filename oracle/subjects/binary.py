@@ -1,0 +1,109 @@
+"""A store kernel as machine code, executed by the machine."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracle.errors import UsageError
+from oracle.geometry import CacheGeometry
+from oracle.machine.cubin import Cubin
+from oracle.machine.launch import Program
+from oracle.machine.lower import lower
+from oracle.machine.memory import Memory, StoreEvent
+from oracle.machine.primitives import RCP_MODELS
+from oracle.requests import ByteStores, Stored, StoreRequest
+from oracle.subjects.base import SubjectInfo
+from oracle.subjects.store_abi import StoreLaunch, unsupported_params
+
+HostCheck = Callable[[CacheGeometry, str], str | None]
+
+
+def no_check(geometry: CacheGeometry, dtype: str) -> str | None:
+    """A host side that refuses nothing."""
+    return None
+
+
+class MachineWriter:
+    """Launches one kernel of a cubin as its host side would, on the machine.
+
+    `host_check` stands for the host side: the reason it would refuse a geometry or dtype. `rcp`
+    names one of the machine's models of the reciprocal.
+    """
+
+    def __init__(
+        self,
+        info: SubjectInfo,
+        cubin: Cubin,
+        kernel: str,
+        host_check: HostCheck = no_check,
+        rcp: str = "exact",
+    ) -> None:
+        self.info = info
+        self._cubin = cubin
+        self._kernel = cubin.kernel(kernel)
+        self._host_check = host_check
+        self._rcp = rcp
+        reason = unsupported_params(self._kernel)
+        if reason is not None:
+            raise UsageError(f"kernel {kernel} cannot be launched: {reason}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the compiled program, which another process makes anew."""
+        return {name: value for name, value in self.__dict__.items() if name != "program"}
+
+    @cached_property
+    def program(self) -> Program:
+        """The kernel, lowered and compiled for the lanes. Raises Unsupported."""
+        return Program(lower(self._cubin, self._kernel.name))
+
+    def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
+        """What the host side says to a geometry and dtype."""
+        return self._host_check(geometry, dtype)
+
+    def write(self, request: StoreRequest) -> Stored:
+        """Run the kernel over the request; every byte stored is reported, strays included."""
+        geometry = request.geometry
+        memory = Memory()
+        inputs: dict[str, NDArray[Any]] = {
+            "key": request.key,
+            "value": request.value,
+            "slot_mapping": request.slot_mapping,
+            "k_scale": np.array([request.k_scale], np.float32),
+            "v_scale": np.array([request.v_scale], np.float32),
+        }
+        addresses = {name: memory.map(name, data).base for name, data in inputs.items()}
+        cache = memory.map("cache", request.cache, writable=True, initialised=False)
+        for side, prefix in (("K", "key"), ("V", "value")):
+            addresses[f"{prefix}_data"] = cache.base + geometry.side_base(side)
+            addresses[f"{prefix}_scale"] = cache.base + geometry.scale_base(side)
+        launch = StoreLaunch.of(geometry, request.slot_mapping.size)
+        if launch.tokens:
+            params = launch.params(self._kernel, addresses)
+            self.program.launch(
+                launch.grid, launch.block, params, memory, rcp=RCP_MODELS[self._rcp]
+            )
+        faults = tuple(
+            f"pc {event.pc:#06x} stores {event.size} bytes at "
+            f"{memory.describe(int(event.address[0]))}"
+            for event in memory.strays
+        )
+        return Stored(cache.bytes.copy(), _byte_stores(memory.stores, cache.base), faults)
+
+
+def _byte_stores(events: list[StoreEvent], base: int) -> ByteStores:
+    if not events:
+        return ByteStores(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+    addresses = np.concatenate([event.byte_addresses().reshape(-1) for event in events])
+    values = np.concatenate([event.byte_values().reshape(-1) for event in events])
+    return ByteStores((addresses - np.uint64(base)).astype(np.int64), values)
+
+
+def artifact_digest(data: bytes) -> str:
+    """sha256 of what was executed, in hexadecimal."""
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,196 @@
+"""The one result object: findings about single subjects, agreements of pairs, and the verdict.
+
+A finding is about one subject, side, plane and geometry; an agreement about one writer, one
+reader, side and geometry. A status decides which other fields carry something:
+
+| status | meaning | carries |
+|---|---|---|
+| match | the map is the declared layout (or, with nothing declared, a named one) | layouts |
+| mismatch | a sound map, but not the declared one | layouts or shape_stride, witness |
+| overlap | two coordinates share a byte, or a byte is stored twice | defects, witness |
+| out_of_region | a byte lands outside the plane it belongs to | defects, witness |
+| gap | a byte of the plane is never written, or a coordinate never stored | defects, witness |
+| unrecognised | nothing is declared and no candidate describes the map | witness |
+| refused | the subject's host side refuses the geometry by name | reason |
+| unsupported | the subject cannot be executed | reason |
+| not_run | it was not tried | reason |
+
+Every count is of the coordinates of one page: the probes store several pages, and a finding whose
+pages differ says so in its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from oracle.geometry import CacheGeometry
+from oracle.subjects.base import SubjectInfo
+
+SCHEMA_VERSION = "1.0"
+
+FINDING_STATUSES = (
+    "match", "mismatch", "overlap", "out_of_region", "gap", "refused", "unrecognised",
+    "unsupported", "not_run",
+)  # fmt: skip
+AGREEMENT_STATUSES = ("agree", "disagree", "undecided")
+
+NOT_OBTAINED = frozenset({"refused", "unsupported", "not_run"})
+"""Statuses of findings for which nothing was executed."""
+FAULTY = frozenset({"mismatch", "overlap", "out_of_region", "gap", "unrecognised"})
+"""Statuses that contradict what was declared."""
+
+
+@dataclass(frozen=True)
+class Defects:
+    """Counts over one page.
+
+    `collisions`: stores to a byte of the plane beyond its first; `never_written`: bytes of the
+    plane no store touched; `below_region`, `above_region`: stores before and after the plane's
+    region; `other_plane`: those of them that hit another plane of the cache.
+    """
+
+    collisions: int = 0
+    never_written: int = 0
+    below_region: int = 0
+    above_region: int = 0
+    other_plane: int = 0
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """The geometry of a finding, without the number of pages the probe happened to use."""
+
+    head_size: int
+    num_heads: int
+    block_size: int
+    cache_layout: str
+    dtype: str
+
+    @classmethod
+    def of(cls, geometry: CacheGeometry, dtype: str) -> Configuration:
+        """The configuration of a probed geometry."""
+        return cls(
+            geometry.head_size,
+            geometry.num_heads,
+            geometry.block_size,
+            geometry.cache_layout,
+            dtype,
+        )
+
+
+Witness = Mapping[str, Any]
+"""The smallest coordinate that shows a fault: head, token, column (and other keys in words)."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one subject does with one plane of one side in one geometry.
+
+    `layouts` names every candidate that fits everywhere; `shape_stride` describes a sound map that
+    is one; `positions` counts the coordinates of the domain, `recovered` those whose byte was
+    found.
+    """
+
+    subject: str
+    side: str
+    plane: str
+    configuration: Configuration
+    scale_search: str
+    status: str
+    layouts: tuple[str, ...] = ()
+    declared: str | None = None
+    shape_stride: str | None = None
+    positions: int = 0
+    recovered: int = 0
+    defects: Defects = field(default_factory=Defects)
+    witness: Witness | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Whether a reader looks where a writer stored, for the scales of one side.
+
+    `disagreeing` of `positions` coordinates differ; the witness has the coordinate, `writer` (where
+    it was put) and `reader` (where the reader looks), as offsets in the plane and in words.
+    `judged` marks an agreement that was declared or asked for, so that a disagreement is a fault.
+    """
+
+    writer: str
+    reader: str
+    side: str
+    configuration: Configuration
+    status: str
+    positions: int = 0
+    disagreeing: int = 0
+    witness: Witness | None = None
+    reason: str | None = None
+    judged: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Everything one run found out."""
+
+    subjects: tuple[SubjectInfo, ...]
+    findings: tuple[Finding, ...]
+    agreements: tuple[Agreement, ...]
+    domain: Mapping[str, Any]
+    environment: Mapping[str, Any]
+
+    @property
+    def exit_code(self) -> int:
+        """0 as declared; 1 a fault; 5 nothing was executed."""
+        obtained = [f for f in self.findings if f.status not in NOT_OBTAINED]
+        if not obtained:
+            return 5
+        faulty = any(f.status in FAULTY for f in obtained)
+        return int(faulty or any(a.judged and a.status == "disagree" for a in self.agreements))
+
+    def of_subject(self, subject: str) -> tuple[Finding, ...]:
+        """The findings of one subject, in the order of the domain."""
+        return tuple(f for f in self.findings if f.subject == subject)
+
+
+def as_document(verdict: Verdict, tool: Mapping[str, str]) -> dict[str, Any]:
+    """The verdict as the JSON document that reports/schema/verdict.schema.json describes."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "tool": dict(tool),
+        "environment": dict(verdict.environment),
+        "domain": dict(verdict.domain),
+        "subjects": [_subject(info) for info in verdict.subjects],
+        "findings": [_flat(finding) for finding in verdict.findings],
+        "agreements": [_flat(agreement) for agreement in verdict.agreements],
+        "exit_code": verdict.exit_code,
+    }
+
+
+def _subject(info: SubjectInfo) -> dict[str, Any]:
+    return {
+        **asdict(info),
+        "scale_search": info.scale_search.value,
+        "declared": dict(info.declared),
+    }
+
+
+def _flat(result: Finding | Agreement) -> dict[str, Any]:
+    """A result's fields, with those of its configuration among them."""
+    fields = asdict(result)
+    configuration = fields.pop("configuration")
+    ordered: dict[str, Any] = {}
+    for name, value in fields.items():
+        ordered[name] = list(value) if isinstance(value, tuple) else value
+        if name == "side":
+            ordered.update(configuration)
+    return ordered
+
+
+def summarise(findings: Iterable[Finding]) -> dict[str, int]:
+    """How many findings have each status."""
+    counts = dict.fromkeys(FINDING_STATUSES, 0)
+    for finding in findings:
+        counts[finding.status] += 1
+    return {status: count for status, count in counts.items() if count}
