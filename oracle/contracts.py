@@ -1,81 +1,94 @@
-"""What is declared about who stores or reads which layout.
+"""What is declared about who stores or reads which layout: contracts.toml, loaded and checked.
 
-A contract is a promise about the K and V scale planes; a verdict checks writers against theirs.
+A contract is a promise about the K and V scale planes of an arch and a range of geometries. A
+verdict checks writers against their own, and says which others a writer's bytes would keep.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from oracle.candidates import candidate
+from oracle.errors import OracleError, UsageError
+from oracle.geometry import CacheGeometry
+
+ROLES = ("writer", "reader")
+BASES = ("executed", "read", "reported")
+"""How a claim is known: machine code run by this tool, public source, a public report."""
 
 
 @dataclass(frozen=True)
 class Contract:
-    """A declared pair of layouts, by candidate name, and where the declaration comes from."""
+    """One row of contracts.toml, whose opening comment explains the fields."""
 
     name: str
+    role: str
     title: str
+    archs: tuple[str, ...]
     k: str
     v: str
-    arch: str
+    head_size: int | tuple[int, ...]
     source: str
+    basis: str
+    block_size: int = 1
+    global_scale: str = "decode"
+    versions: str | None = None
+    notes: str | None = None
 
     @property
     def declared(self) -> Mapping[str, str]:
-        """Side -> layout."""
+        """Side -> layout of its scale plane."""
         return {"K": self.k, "V": self.v}
 
+    def excludes(self, geometry: CacheGeometry) -> str | None:
+        """Why the contract says nothing about a geometry; None where it does."""
+        head_size = geometry.head_size
+        if isinstance(self.head_size, int):
+            if head_size % self.head_size:
+                return f"{self.name} takes head sizes in multiples of {self.head_size}"
+        elif head_size not in self.head_size:
+            return f"{self.name} takes head sizes {', '.join(map(str, self.head_size))}"
+        if geometry.block_size % self.block_size:
+            return f"{self.name} takes pages in multiples of {self.block_size} tokens"
+        return None
 
-STORE_CONTRACTS = {
-    contract.name: contract
-    for contract in (
-        Contract(
-            "sm100",
-            "store kernel, SM100 contract",
-            "linear",
-            "swizzle_4x4",
-            "sm_100a",
-            "trtllm-gen attention on SM100, as vLLM's store kernel writes for it",
-        ),
-        Contract(
-            "sm12x",
-            "store kernel, SM12x contract",
-            "linear",
-            "linear",
-            "sm_120a",
-            "FlashInfer's XQA and FA2 paged attention on SM120 and SM121",
-        ),
-    )
-}
-"""What this project's own store kernel promises, one contract a consumer family."""
 
-READER_CONTRACTS = {
-    contract.name: contract
-    for contract in (
-        Contract(
-            "sm100",
-            "reader as SM100 documents it",
-            "linear",
-            "swizzle_4x4",
-            "sm_100a",
-            "trtllm-gen attention on SM100",
-        ),
-        Contract(
-            "linear",
-            "reader of linear scales",
-            "linear",
-            "linear",
-            "sm_120a",
-            "FlashInfer's XQA and FA2 paged attention",
-        ),
-        Contract(
-            "pinned",
-            "vLLM's test dequantiser at commit 5559679229bc",
-            "swizzle_4x4",
-            "swizzle_4x4",
-            "",
-            "tests/kernels/quantization/nvfp4_utils.py at 5559679229bc961848b121ccdeaa8fa5d79bec98",
-        ),
-    )
-}
-"""The readers a default verdict holds every writer against."""
+@cache
+def contracts() -> Mapping[str, Contract]:
+    """Every contract by name, in the order of the file."""
+    text = resources.files("oracle").joinpath("contracts.toml").read_text(encoding="utf-8")
+    rows = [_contract(row) for row in tomllib.loads(text)["contract"]]
+    if len({row.name for row in rows}) != len(rows):
+        raise OracleError("contracts.toml names a contract twice")
+    return {row.name: row for row in rows}
+
+
+def _contract(row: dict[str, object]) -> Contract:
+    fields = {name: tuple(v) if isinstance(v, list) else v for name, v in row.items()}
+    if "global" in fields:
+        fields["global_scale"] = fields.pop("global")
+    found = Contract(**fields)  # type: ignore[arg-type]
+    if found.role not in ROLES or found.basis not in BASES:
+        raise OracleError(f"contracts.toml: {found.name} has an unknown role or basis")
+    candidate(found.k), candidate(found.v)
+    return found
+
+
+def contract(name: str, role: str) -> Contract:
+    """The contract of that name and role. Raises UsageError that lists the names."""
+    known = {c.name: c for c in contracts().values() if c.role == role}
+    if name not in known:
+        raise UsageError(f"no {role} contract is called {name!r}: choose {', '.join(known)}")
+    return known[name]
+
+
+STORE_CONTRACTS = {"store-sm100": "sm_100a", "store-sm12x": "sm_120a"}
+"""What this project's own store kernel promises, and the arch each is built for by default."""
+
+DEFAULT_READERS = ("trtllm-gen", "flashinfer-fa2", "vllm-dequant-pin")
+"""The readers a default verdict holds every writer against: K and V as SM100 documents them, both
+linear, and both un-swizzled."""

@@ -46,7 +46,7 @@ def test_the_default_verdict_is_as_declared(default: Verdict) -> None:
 def test_at_head_64_both_names_of_the_swizzle_are_given(default: Verdict) -> None:
     names = {
         f.configuration.head_size: f.layouts
-        for f in default.of_subject("store:sm100@sm_100a/bf16")
+        for f in default.of_subject("store-sm100@sm_100a/bf16")
         if (f.side, f.plane) == ("V", "scale")
     }
     assert names[64] == ("swizzle_4x4", "inverse_4x4")
@@ -54,7 +54,7 @@ def test_at_head_64_both_names_of_the_swizzle_are_given(default: Verdict) -> Non
 
 
 def test_matching_readers_agree_everywhere(default: Verdict) -> None:
-    pairs = {"store:sm100@sm_100a/bf16": "sm100", "store:sm12x@sm_120a/bf16": "linear"}
+    pairs = {"store-sm100@sm_100a/bf16": "trtllm-gen", "store-sm12x@sm_120a/bf16": "flashinfer-fa2"}
     for writer, reader in pairs.items():
         both = [a for a in default.agreements if (a.writer, a.reader) == (writer, reader)]
         assert len(both) == 2 * 6 * 2
@@ -65,7 +65,7 @@ def test_matching_readers_agree_everywhere(default: Verdict) -> None:
 def test_the_pinned_reference_disagrees_on_k_at_every_head_size(default: Verdict) -> None:
     found = {}
     for a in default.agreements:
-        if (a.writer, a.reader) == ("store:sm100@sm_100a/bf16", "pinned"):
+        if (a.writer, a.reader) == ("store-sm100@sm_100a/bf16", "vllm-dequant-pin"):
             assert a.status == ("disagree" if a.side == "K" else "agree")
             if a.side == "K":
                 found[a.configuration.head_size, a.configuration.cache_layout] = a
@@ -89,11 +89,11 @@ def test_the_pinned_reference_disagrees_on_k_at_every_head_size(default: Verdict
 
 def test_a_reader_asked_for_makes_its_disagreement_a_fault() -> None:
     writers = writers_from_specs(["reference:k=linear,v=linear"], (), ())
-    readers = readers_from_specs(["sm100", "linear"])
+    readers = readers_from_specs(["trtllm-gen", "flashinfer-fa2"])
     assert run_verdict(writers, readers, ONE).exit_code == 0
-    judged = run_verdict(writers, readers, ONE, judged_readers=frozenset({"linear"}))
+    judged = run_verdict(writers, readers, ONE, judged_readers=frozenset({"flashinfer-fa2"}))
     assert judged.exit_code == 0
-    judged = run_verdict(writers, readers, ONE, judged_readers=frozenset({"sm100"}))
+    judged = run_verdict(writers, readers, ONE, judged_readers=frozenset({"trtllm-gen"}))
     assert judged.exit_code == 1
 
 
@@ -224,7 +224,7 @@ def test_a_reader_alone_has_findings() -> None:
 
 
 def test_a_recovered_table_can_be_had_on_its_own() -> None:
-    (writer,) = writers_from_specs(["store:contract=sm100"], (), ("bf16",))
+    (writer,) = writers_from_specs(["store:contract=store-sm100"], (), ("bf16",))
     geometry = CacheGeometry(4, 16, 2, 128, "NHD")
     table, names = recover_table(writer, geometry, "V", "bf16")
     assert names == ("swizzle_4x4",)

@@ -1,10 +1,10 @@
 """What a subject is called on the command line, and how it is made from its name.
 
 store                          the store kernel under each of its contracts
-store:contract=sm12x           under one of them
+store:contract=store-sm12x     under one of them
 store:k=L,v=L[,search=4over6]  with any two layouts
 reference:k=L,v=L              the specification, as a writer or a reader
-sm100, linear, pinned          the readers of a default verdict (`--reader`)
+trtllm-gen, flashinfer-fa2, …  the readers of contracts.toml (`--reader`)
 PATH.cubin[:KERNEL]            a store kernel of a cubin
 package.module:function        a Python function called like `reshape_and_cache_flash`
 """
@@ -12,11 +12,11 @@ package.module:function        a Python function called like `reshape_and_cache_
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from oracle.contracts import READER_CONTRACTS, STORE_CONTRACTS, Contract
+from oracle.contracts import DEFAULT_READERS, STORE_CONTRACTS, Contract, contract, contracts
 from oracle.errors import UsageError
 from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
 from oracle.quantize import ScaleSearch
@@ -70,15 +70,15 @@ def readers_from_specs(specs: Sequence[str]) -> list[Reader]:
     readers: list[Reader] = []
     for spec in specs:
         kind, _, rest = spec.partition(":")
-        if spec in READER_CONTRACTS:
-            readers.append(_contract_reader(READER_CONTRACTS[spec]))
+        if spec in _reader_names():
+            readers.append(_contract_reader(contract(spec, "reader")))
         elif kind == "reference":
             k, v, _ = _layouts_and_search(spec, _options(spec, rest, ("k", "v")))
             name = f"specification: K {k}, V {v}"
             info = SubjectInfo(spec, "reader", name, "reference", declared={"K": k, "V": v})
             readers.append(ReferenceReader(info, k, v))
         else:
-            names = ", ".join(READER_CONTRACTS)
+            names = ", ".join(_reader_names())
             raise UsageError(f"no reader is called {spec!r}: give {names} or reference:k=…,v=…")
     return _distinct(readers)
 
@@ -87,16 +87,19 @@ def default_subjects(
     archs: Sequence[str], dtypes: Sequence[str]
 ) -> tuple[list[Writer], list[Reader]]:
     """The store kernel under each contract, the specification of each, and the three readers."""
-    references = [f"reference:k={c.k},v={c.v}" for c in STORE_CONTRACTS.values()]
+    promised = [contract(name, "writer") for name in STORE_CONTRACTS]
+    references = [f"reference:k={c.k},v={c.v}" for c in promised]
     writers = writers_from_specs(["store", *references], archs, dtypes)
-    return writers, [_contract_reader(contract) for contract in READER_CONTRACTS.values()]
+    return writers, readers_from_specs(DEFAULT_READERS)
 
 
-def _contract_reader(contract: Contract) -> Reader:
-    info = SubjectInfo(
-        contract.name, "reader", contract.title, "reference", declared=contract.declared
-    )
-    return ReferenceReader(info, contract.k, contract.v)
+def _reader_names() -> list[str]:
+    return [row.name for row in contracts().values() if row.role == "reader"]
+
+
+def _contract_reader(row: Contract) -> Reader:
+    info = SubjectInfo(row.name, "reader", row.title, "reference", declared=row.declared)
+    return ReferenceReader(info, row.k, row.v)
 
 
 def _store_writers(
@@ -104,28 +107,30 @@ def _store_writers(
 ) -> list[Writer]:
     options = _options(spec, rest, ("contract", "k", "v", "search"))
     search = _search(spec, options)
-    contracts: Iterable[Contract]
+    suffix = "" if search is ScaleSearch.MAX_OVER_6 else f",search={search.value}"
     if "k" in options or "v" in options:
         if "contract" in options:
             raise UsageError(f"{spec}: give a contract or two layouts, not both")
         k, v, _ = _layouts_and_search(spec, options)
-        contracts = [Contract("", f"store kernel: K {k}, V {v}", k, v, "sm_100a", "")]
-    elif "contract" in options:
-        if options["contract"] not in STORE_CONTRACTS:
-            known = ", ".join(STORE_CONTRACTS)
-            raise UsageError(f"{spec}: no contract {options['contract']!r}: choose {known}")
-        contracts = [STORE_CONTRACTS[options["contract"]]]
+        builds = [(f"store:k={k},v={v}", f"store kernel: K {k}, V {v}", k, v, "sm_100a")]
     else:
-        contracts = STORE_CONTRACTS.values()
-    suffix = "" if search is ScaleSearch.MAX_OVER_6 else f",search={search.value}"
+        names = [options["contract"]] if "contract" in options else list(STORE_CONTRACTS)
+        builds = [_promised(spec, name) for name in names]
     return [
-        store_writer(
-            f"store:{c.name or f'k={c.k},v={c.v}'}{suffix}", c.title, c.k, c.v, search, arch, dtype
-        )
-        for c in contracts
-        for arch in (archs or (c.arch,))
+        store_writer(f"{identity}{suffix}", title, k, v, search, arch, dtype)
+        for identity, title, k, v, own_arch in builds
+        for arch in (archs or (own_arch,))
         for dtype in dtypes
     ]
+
+
+def _promised(spec: str, name: str) -> tuple[str, str, str, str, str]:
+    """Identity, title, layouts and default arch of the store kernel under one of its contracts."""
+    if name not in STORE_CONTRACTS:
+        known = ", ".join(STORE_CONTRACTS)
+        raise UsageError(f"{spec}: the store kernel has no contract {name!r}: choose {known}")
+    row = contract(name, "writer")
+    return name, row.title, row.k, row.v, STORE_CONTRACTS[name]
 
 
 def _cubin_path(spec: str) -> tuple[Path | None, str | None]:
