@@ -86,6 +86,23 @@ def contract(name: str, role: str) -> Contract:
     return known[name]
 
 
+def kept(side: str, layouts: tuple[str, ...], geometry: CacheGeometry) -> tuple[str, ...]:
+    """Writer contracts that a scale plane with these names keeps, of those that cover a geometry."""
+    return tuple(row.name for row in _covering("writer", geometry) if row.declared[side] in layouts)
+
+
+def misread_by(side: str, layouts: tuple[str, ...], geometry: CacheGeometry) -> tuple[str, ...]:
+    """Reader contracts that would look elsewhere, of those that cover a geometry."""
+    return tuple(
+        row.name for row in _covering("reader", geometry) if row.declared[side] not in layouts
+    )
+
+
+def _covering(role: str, geometry: CacheGeometry) -> list[Contract]:
+    rows = [row for row in contracts().values() if row.role == role]
+    return [row for row in rows if row.excludes(geometry) is None]
+
+
 STORE_CONTRACTS = {"store-sm100": "sm_100a", "store-sm12x": "sm_120a"}
 """What this project's own store kernel promises, and the arch each is built for by default."""
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from oracle.addressmap import AddressMap, Read, Written
 from oracle.candidates import candidate
+from oracle.contracts import kept, misread_by
 from oracle.geometry import PLANES, SIDES
 from oracle.recognise import Recognition, expected_offset, faults_of, recognise
 from oracle.subjects.base import SubjectInfo
@@ -93,6 +94,7 @@ def _finding(
     if status in wrong and faults:
         reason = "; ".join(faults[:3])
     one_page = amap.offset[0]
+    claims = info.role == "writer" and plane == "scale" and recognition.table is not None
     return Finding(
         info.id,
         side,
@@ -106,6 +108,8 @@ def _finding(
         positions=one_page.size,
         recovered=int(amap.found.sum(axis=(1, 2, 3)).min()),
         defects=defects,
+        keeps=kept(side, recognition.layouts, amap.geometry) if claims else (),
+        misread_by=misread_by(side, recognition.layouts, amap.geometry) if claims else (),
         witness=witness,
         reason=reason,
     )

@@ -90,7 +90,8 @@ class Finding:
 
     `layouts` names every candidate that fits everywhere; `shape_stride` describes a sound map that
     is one; `positions` counts the coordinates of the domain, `recovered` those whose byte was
-    found.
+    found. For the scales of a writer `keeps` names the writer contracts of contracts.toml that this
+    layout keeps, and `misread_by` the reader contracts that would look elsewhere.
     """
 
     subject: str
@@ -105,6 +106,8 @@ class Finding:
     positions: int = 0
     recovered: int = 0
     defects: Defects = field(default_factory=Defects)
+    keeps: tuple[str, ...] = ()
+    misread_by: tuple[str, ...] = ()
     witness: Witness | None = None
     reason: str | None = None
 

@@ -231,3 +231,17 @@ def test_a_recovered_table_can_be_had_on_its_own() -> None:
     assert (table == CANDIDATES["swizzle_4x4"].table(16, 8)).all()
     with pytest.raises(NothingRan, match="S to be a multiple of 4"):
         recover_table(writer, CacheGeometry(4, 16, 2, 80, "NHD"), "V", "bf16")
+
+
+def test_a_finding_names_the_contracts_it_keeps_and_who_would_misread_it(default: Verdict) -> None:
+    claims = {
+        (f.side, f.configuration.head_size): (f.keeps, f.misread_by)
+        for f in default.of_subject("store-sm100@sm_100a/bf16")
+        if f.plane == "scale"
+    }
+    keeps, misread = claims["V", 128]
+    assert {"vllm-store", "store-sm100", "flashinfer-quantize"} <= set(keeps)
+    assert not {"store-sm12x", "flashinfer-append"} & set(keeps)
+    assert {"flashinfer-fa2", "flashinfer-xqa", "vllm-dequant-sm12x"} == set(misread)
+    assert claims["K", 128][1] == ("vllm-dequant-pin",)
+    assert "trtllm-gen" not in claims["V", 192][1]

@@ -1,0 +1,51 @@
+# Everything runs in .venv, which is made once; `make PYTHON=python3.13 test` picks its Python.
+
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+OUT := reports/out
+
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help verdict test lint bench clean
+
+help:
+	@echo "make verdict  run the main job; leaves $(OUT)/verdict.json and verdict.md"
+	@echo "make test     run every test"
+	@echo "make lint     check style (ruff) and types (mypy --strict)"
+	@echo "make bench    measure the speed of the machine"
+	@echo "make clean    remove $(VENV), $(OUT) and caches"
+
+verdict: $(VENV)/runtime.stamp
+	$(RUN) harness.py verdict --output $(OUT)
+
+test: $(VENV)/test.stamp
+	$(RUN) -m pytest -n auto
+
+lint: $(VENV)/test.stamp
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+
+bench: $(VENV)/test.stamp
+	@set -e; for script in benchmarks/[!_]*.py; do $(RUN) $$script; done
+
+clean:
+	rm -rf $(VENV) $(OUT) build dist
+	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp is younger than everything that its installation depends on. What runs the verdict is a
+# part of what tests it, so the second installation also counts as the first.
+$(RUN):
+	@$(PYTHON) -c 'import sys; sys.exit(None if sys.version_info >= (3, 11) else \
+	  "Python 3.11 or later is needed, not " + sys.version.split()[0] + ": make PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/runtime.stamp: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/test.stamp: pyproject.toml | $(RUN)
+	$(RUN) -m pip install --quiet --editable '.[test]'
+	@touch $@ $(VENV)/runtime.stamp

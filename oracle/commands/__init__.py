@@ -1,0 +1,1 @@
+"""What each command does: `run(arguments)` prints its result and gives the exit code."""

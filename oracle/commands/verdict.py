@@ -1,0 +1,128 @@
+"""`verdict`: execute writers and readers, print who agrees, leave the files."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from oracle.report import document, terminal
+from oracle.report.sections import outline
+from oracle.run import DEFAULT_DOMAIN, Domain, Progress, default_jobs, run_verdict
+from oracle.subjects.base import Reader, Writer
+from oracle.subjects.spec import default_subjects, readers_from_specs, writers_from_specs
+from oracle.verdict import NOT_OBTAINED, Verdict
+
+_NOTHING_RAN = 5
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run a verdict; raises OracleError for what the arguments ask in vain."""
+    directory = Path(arguments.output) if arguments.output is not None else None
+    if directory is not None:
+        document.check_directory(directory)
+    domain = _domain(arguments)
+    with _subjects_speak_on_stderr():
+        writers, readers = _subjects(arguments, domain.dtypes)
+        judged = (
+            frozenset(reader.info.id for reader in readers) if arguments.reader else frozenset()
+        )
+        with _progress() as progress:
+            verdict = run_verdict(
+                writers,
+                readers,
+                domain,
+                judged_readers=judged,
+                jobs=arguments.jobs or default_jobs(),
+                progress=progress,
+            )
+    code = exit_code(verdict, arguments.require)
+    written = document.write_files(verdict, code, directory) if directory is not None else ()
+    if arguments.json:
+        sys.stdout.write(document.as_json(verdict, code))
+    else:
+        sections = outline(verdict, code, terminal.FAULTS_PER_SUBJECT)
+        terminal.show(sections, terminal.console())
+        for path in written:
+            print(f"wrote {path}", file=sys.stderr)
+    return code
+
+
+def exit_code(verdict: Verdict, require: str | None) -> int:
+    """The verdict's own exit code, or 5 where it has no fault but lacks what `require` asks for.
+
+    `require` names an executor: some subject of that kind must have been executed, and none of
+    them skipped. A geometry that a host side refuses is a result, not a skip.
+    """
+    if require is None or verdict.exit_code:
+        return verdict.exit_code
+    required = {info.id for info in verdict.subjects if info.executor == require}
+    statuses = {f.status for f in verdict.findings if f.subject in required}
+    complete = bool(statuses - NOT_OBTAINED) and not statuses & {"unsupported", "not_run"}
+    return 0 if complete else _NOTHING_RAN
+
+
+def _domain(arguments: argparse.Namespace) -> Domain:
+    """The default domain, with what was asked for in place of its own; each value once."""
+    asked = {
+        "head_sizes": arguments.head_size,
+        "num_heads": arguments.num_heads,
+        "block_sizes": arguments.block_size,
+        "cache_layouts": arguments.cache_layout,
+        "dtypes": arguments.dtype,
+    }
+    chosen = {name: tuple(dict.fromkeys(values)) for name, values in asked.items() if values}
+    return replace(DEFAULT_DOMAIN, **chosen)
+
+
+def _subjects(
+    arguments: argparse.Namespace, dtypes: Sequence[str]
+) -> tuple[list[Writer], list[Reader]]:
+    archs = arguments.arch or ()
+    writers = writers_from_specs(arguments.writers, archs, dtypes)
+    readers = readers_from_specs(arguments.reader)
+    if writers and readers:
+        return writers, readers
+    default_writers, default_readers = default_subjects(archs, dtypes)
+    return writers or default_writers, readers or default_readers
+
+
+@contextmanager
+def _subjects_speak_on_stderr() -> Iterator[None]:
+    """Let standard output be standard error meanwhile: results alone belong on the former.
+
+    A subject may print from Python, from C or from another process, so it is the descriptor that
+    is exchanged.
+    """
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+@contextmanager
+def _progress() -> Iterator[Progress | None]:
+    """A progress bar on standard error where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def step(done: int, total: int, label: str) -> None:
+            bar.update(task, completed=done, total=total, description=label)
+
+        yield step

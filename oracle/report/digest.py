@@ -1,0 +1,148 @@
+"""Sums many findings or agreements up in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from oracle.report.text import counted, enumerated, printable
+from oracle.verdict import FAULTY, NOT_OBTAINED, Agreement, Configuration, Defects, Finding
+
+# The status that sums up several, the gravest first.
+_GRAVITY = (
+    "out_of_region",
+    "overlap",
+    "gap",
+    "unrecognised",
+    "mismatch",
+    "match",
+    "unsupported",
+    "not_run",
+    "refused",
+)
+
+
+def obtained(findings: Iterable[Finding]) -> list[Finding]:
+    """Those for which something was executed."""
+    return [finding for finding in findings if finding.status not in NOT_OBTAINED]
+
+
+def faulty(findings: Iterable[Finding]) -> list[Finding]:
+    """Those that contradict what was declared."""
+    return [finding for finding in findings if finding.status in FAULTY]
+
+
+def scales(findings: Iterable[Finding], side: str) -> list[Finding]:
+    """Those about the scale plane of one side for which something was executed."""
+    return [f for f in obtained(findings) if f.plane == "scale" and f.side == side]
+
+
+def by_geometry(findings: Iterable[Finding]) -> dict[Configuration, str]:
+    """The gravest status of each configuration, in the order of the findings."""
+    gravest: dict[Configuration, str] = {}
+    for finding in findings:
+        pair = (finding.status, gravest.get(finding.configuration, finding.status))
+        gravest[finding.configuration] = min(pair, key=_GRAVITY.index)
+    return gravest
+
+
+def common_names(findings: Iterable[Finding]) -> tuple[str, ...]:
+    """The candidates that fit in every finding that any candidate fits."""
+    named = [finding.layouts for finding in findings if finding.layouts]
+    if not named:
+        return ()
+    return tuple(name for name in named[0] if all(name in names for names in named))
+
+
+def map_in_words(findings: Iterable[Finding], nameless: str = "unnamed") -> str:
+    """What a plane's maps are: the names that fit all of them, or what there is instead.
+
+    That is their shape:stride, or `nameless` where they have none either; `-` where there is no
+    map, because nothing was executed or it ended early.
+    """
+    findings = [finding for finding in obtained(findings) if finding.positions]
+    if not findings:
+        return "-"
+    names = common_names(findings)
+    if names:
+        return " = ".join(names)
+    found = {" = ".join(f.layouts) or f.shape_stride or nameless for f in findings}
+    return found.pop() if len(found) == 1 else "differs by geometry"
+
+
+def telling_first(findings: Iterable[Finding]) -> list[Finding]:
+    """The same findings: the smallest planes first, and of one geometry the gravest, scales first.
+
+    A scale that lands in a data plane makes a fault there too; the scale's own tells more.
+    """
+    return sorted(
+        findings,
+        key=lambda f: (_size(f.configuration), _GRAVITY.index(f.status), f.plane == "data"),
+    )
+
+
+def smallest_case(agreements: Iterable[Agreement]) -> Agreement:
+    """The one with the smallest plane."""
+    return min(agreements, key=lambda agreement: _size(agreement.configuration))
+
+
+def _size(configuration: Configuration) -> int:
+    return configuration.head_size * configuration.num_heads * configuration.block_size
+
+
+def configuration_in_words(configuration: Configuration) -> str:
+    """`head size 64, 8 heads, page 16, HND, bf16`."""
+    heads = counted(configuration.num_heads, "head")
+    return (
+        f"head size {configuration.head_size}, {heads}, page {configuration.block_size}, "
+        f"{configuration.cache_layout}, {configuration.dtype}"
+    )
+
+
+def head_sizes(results: Iterable[Finding | Agreement]) -> list[int]:
+    """The distinct head sizes of findings or agreements, rising."""
+    return sorted({result.configuration.head_size for result in results})
+
+
+def at_head_sizes(some: Sequence[int], every: Sequence[int] = ()) -> str:
+    """`at head size 64`, or `at every head size from 64 to 576` where there are no others."""
+    if len(some) > 1 and list(some) == list(every):
+        return f"at every head size from {some[0]} to {some[-1]}"
+    return f"at head size{'s' if len(some) > 1 else ''} {enumerated(some)}"
+
+
+def defects_in_words(defects: Defects) -> str:
+    """The counts that are not zero, for one page; empty where all are."""
+    counts = (
+        (defects.collisions, "stored on top of another"),
+        (defects.never_written, "never written"),
+        (defects.below_region, "below the region"),
+        (defects.above_region, "above the region"),
+        (defects.other_plane, "in another plane"),
+    )
+    return enumerated(f"{count:,} {what}" for count, what in counts if count)
+
+
+def witness_in_words(witness: Mapping[str, Any]) -> str:
+    """`head 0, token 0, column 1; linear: K scale row 0 col 1; found: K scale row 1 col 0`.
+
+    Numbers are coordinates and stay together; texts and nested coordinates follow in their order.
+    """
+    numbers = [f"{k} {v}" for k, v in witness.items() if isinstance(v, int)]
+    parts = [", ".join(numbers)] if numbers else []
+    for key, value in witness.items():
+        if isinstance(value, Mapping):
+            parts.append(f"{key} {witness_in_words(value)}")
+        elif key == "note":
+            parts.append(printable(str(value)))
+        elif not isinstance(value, int):
+            parts.append(f"{key}: {printable(str(value))}")
+    return "; ".join(parts)
+
+
+def misplacement_in_words(witness: Mapping[str, Any]) -> str:
+    """What a disagreement's witness shows: who put the scale where, and who looks where."""
+    places = {"writer", "reader"}
+    spot = witness_in_words({key: value for key, value in witness.items() if key not in places})
+    stored, sought = (printable(str(witness.get(place, "?"))) for place in ("writer", "reader"))
+    return f"{spot} is stored at {stored} and looked for at {sought}"

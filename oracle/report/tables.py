@@ -1,0 +1,178 @@
+"""The tables of a report: subjects at a glance, who agrees with whom, names by head size."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from oracle.geometry import SIDES
+from oracle.report.digest import (
+    by_geometry,
+    faulty,
+    head_sizes,
+    map_in_words,
+    obtained,
+    scales,
+)
+from oracle.report.outline import Cell, Table, Tone
+from oracle.report.text import enumerated, percentages, printable, shortened
+from oracle.subjects.base import SubjectInfo
+from oracle.verdict import FAULTY, Agreement, Finding, Verdict
+
+_DIGEST_DIGITS = 12
+
+
+def at_a_glance(verdict: Verdict, role: str, labels: Mapping[str, str]) -> Table:
+    """One row for each subject of a role: where its scales are and whether that is as declared."""
+    return _without_empty_columns(
+        Table(
+            f"{role.capitalize()}s",
+            (role, "arch", "dtype", "K scales", "V scales", "data", "as decl.", "geom.", "status"),
+            tuple(
+                _glance(info, verdict.of_subject(info.id), labels[info.id])
+                for info in verdict.subjects
+                if info.role == role
+            ),
+            "as decl.: as declared; geom.: geometries executed, of those asked for",
+        )
+    )
+
+
+def _without_empty_columns(table: Table) -> Table:
+    """The table without the columns that say nothing about any row, and so only take room."""
+    kept = [
+        place
+        for place in range(len(table.columns))
+        if any(row[place].text != "-" for row in table.rows)
+    ]
+    return replace(
+        table,
+        columns=tuple(table.columns[place] for place in kept),
+        rows=tuple(tuple(row[place] for place in kept) for row in table.rows),
+    )
+
+
+def _glance(info: SubjectInfo, findings: Sequence[Finding], label: str) -> tuple[Cell, ...]:
+    ran = obtained(findings)
+    geometries = by_geometry(findings)
+    dtypes = dict.fromkeys(configuration.dtype for configuration in geometries)
+    data = [finding for finding in ran if finding.plane == "data"]
+    return (
+        Cell(label),
+        Cell(info.arch or "-"),
+        Cell(" ".join(dtypes) or "-"),
+        *(_plane(scales(findings, side)) for side in SIDES),
+        _plane(data),
+        _declared(ran),
+        Cell(f"{len(by_geometry(ran))}/{len(geometries)}"),
+        _status(list(geometries.values())),
+    )
+
+
+def _plane(findings: Sequence[Finding]) -> Cell:
+    return Cell(map_in_words(findings), Tone.BAD if faulty(findings) else Tone.PLAIN)
+
+
+def _declared(ran: Sequence[Finding]) -> Cell:
+    if not ran:
+        return Cell("-", Tone.QUIET)
+    if faulty(ran):
+        return Cell("no", Tone.BAD)
+    if all(finding.declared is None for finding in ran):
+        return Cell("nothing", Tone.QUIET)
+    return Cell("yes", Tone.GOOD)
+
+
+def _status(statuses: Sequence[str]) -> Cell:
+    counts = Counter(statuses)
+    passed = Tone.GOOD if counts["match"] else Tone.QUIET
+    tone = Tone.BAD if FAULTY & counts.keys() else passed
+    if len(counts) == 1:
+        return Cell(statuses[0], tone)
+    return Cell(", ".join(f"{status} {n}" for status, n in counts.items()) or "-", tone)
+
+
+def who_agrees(verdict: Verdict, labels: Mapping[str, str]) -> Table:
+    """Writers down, readers across; only those that were compared."""
+    pairs: dict[tuple[str, str], list[Agreement]] = {}
+    for agreement in verdict.agreements:
+        pairs.setdefault((agreement.writer, agreement.reader), []).append(agreement)
+    writers = dict.fromkeys(writer for writer, _ in pairs)
+    readers = dict.fromkeys(reader for _, reader in pairs)
+    return Table(
+        "Who reads where whom stored",
+        ("writer", *(labels[reader] for reader in readers)),
+        tuple(
+            (Cell(labels[writer]), *(_pair(pairs.get((writer, reader), [])) for reader in readers))
+            for writer in writers
+        ),
+        "scales only; shares of a geometry's positions, from the least to the most",
+    )
+
+
+def _pair(agreements: Sequence[Agreement]) -> Cell:
+    if not agreements:
+        return Cell("-", Tone.QUIET)
+    differing = [a for a in agreements if a.status == "disagree"]
+    if differing:
+        sides: dict[str, list[str]] = {}
+        for side in SIDES:
+            shares = [a.disagreeing / a.positions for a in differing if a.side == side]
+            if shares:
+                sides.setdefault(percentages(shares), []).append(side)
+        clauses = [
+            f"{enumerated(which)} disagree{'s' if len(which) == 1 else ''} {share}"
+            for share, which in sides.items()
+        ]
+        judged = any(a.judged for a in differing)
+        return Cell("; ".join(clauses), Tone.BAD if judged else Tone.DIFFERENT)
+    undecided = sum(a.status == "undecided" for a in agreements)
+    if undecided == len(agreements):
+        return Cell("undecided", Tone.QUIET)
+    return Cell("agree" + (f" ({undecided} undecided)" if undecided else ""), Tone.GOOD)
+
+
+def names_by_head_size(verdict: Verdict, labels: Mapping[str, str]) -> Table:
+    """The names that fit at each head size; head sizes and writers that share them share a row."""
+    stored: dict[tuple[str, str, int], list[str]] = {}
+    for info in verdict.subjects:
+        mine = [f for f in obtained(verdict.of_subject(info.id)) if f.positions]
+        if info.role != "writer":
+            continue
+        for size in head_sizes(mine):
+            here = [finding for finding in mine if finding.configuration.head_size == size]
+            key, value = (map_in_words(scales(here, side)) for side in SIDES)
+            stored.setdefault((key, value, size), []).append(labels[info.id])
+    sizes: dict[tuple[str, str, str], list[int]] = {}
+    for (key, value, size), writers in stored.items():
+        sizes.setdefault((key, value, ", ".join(writers)), []).append(size)
+    return Table(
+        "Scale layouts by head size",
+        ("head size", "K scales", "V scales", "stored so by"),
+        tuple(
+            tuple(map(Cell, (", ".join(map(str, sorted(group))), key, value, writers)))
+            for (key, value, writers), group in sorted(sizes.items(), key=lambda row: min(row[1]))
+        ),
+        "a = b: both names are the same map there",
+    )
+
+
+def provenance(verdict: Verdict, labels: Mapping[str, str]) -> Table:
+    """Who each subject is, and the digest of what was executed."""
+    table = Table(
+        "Subjects",
+        ("subject", "what it is", "executor", "arch", "kernel", "sha256"),
+        tuple(
+            (
+                Cell(labels[info.id]),
+                Cell(printable(info.name)),
+                Cell(info.executor),
+                Cell(info.arch or "-"),
+                Cell(shortened(info.kernel) if info.kernel else "-"),
+                Cell((info.artifact_sha256 or "-")[:_DIGEST_DIGITS], Tone.QUIET),
+            )
+            for info in verdict.subjects
+        ),
+    )
+    return _without_empty_columns(table)

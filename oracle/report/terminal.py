@@ -1,0 +1,132 @@
+"""Shows an outline in a terminal, with colour as a help and never as the only carrier."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+from rich import box
+from rich.cells import cell_len, chop_cells
+from rich.console import Console
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
+
+FAULTS_PER_SUBJECT = 6
+"""A screen's worth; the files hold more and verdict.json all."""
+
+_STYLES = {
+    Tone.PLAIN: "",
+    Tone.GOOD: "green",
+    Tone.BAD: "bold red",
+    Tone.DIFFERENT: "yellow",
+    Tone.QUIET: "dim",
+}
+# Where a text is broken: between words; a word that is too long, behind the punctuation of specs
+# and paths; and what is still too long, behind an underscore.
+_BREAKS = (re.compile(r"(?<= )(?=[^ ])"), re.compile(r"(?<=[,:@/=-])"), re.compile(r"(?<=_)"))
+_NARROWEST = 5
+
+
+class _Console(Console):
+    """A console that leaves a closed pipe to its caller, where the exit code is decided."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise again the BrokenPipeError this is called for."""
+        raise
+
+
+def console(file: IO[str] | None = None, width: int | None = None) -> Console:
+    """A console for results, on standard output by default.
+
+    Nothing in a text is taken for markup, and the width is the terminal's, or 80 columns.
+    """
+    return _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+
+
+def show(sections: Iterable[Section], console: Console) -> None:
+    """Print the sections, an empty line between them."""
+    for index, section in enumerate(sections):
+        if index:
+            console.print()
+        if isinstance(section, Paragraph):
+            for sentence in section.sentences:
+                console.print(_wrapped(sentence, console.width))
+        elif isinstance(section, Listing):
+            console.print(Text(section.title, "bold"))
+            for item in section.items:
+                console.print(_hanging(item, console.width))
+        else:
+            _show_table(section, console)
+
+
+def _wrapped(cell: Cell, width: int) -> Text:
+    """A cell's text in lines of at most `width` columns, broken between words where it can be."""
+    lines = [""]
+    for part in _parts(cell.text, width):
+        if cell_len(lines[-1] + part.rstrip()) <= width:
+            lines[-1] += part
+        elif cell_len(part.rstrip()) <= width:
+            lines.append(part)
+        else:
+            # What is too long for any line starts where it stands, so that no line is left empty.
+            *full, rest = chop_cells(lines.pop() + part, width)
+            lines += [*full, rest]
+    return Text("\n".join(line.rstrip() for line in lines), _STYLES[cell.tone])
+
+
+def _parts(text: str, width: int, breaks: Sequence[re.Pattern[str]] = _BREAKS) -> Iterable[str]:
+    """Words with the spaces behind them, or pieces of the words that are too long for a line."""
+    if not breaks:
+        yield text
+        return
+    for part in breaks[0].split(text):
+        yield from [part] if cell_len(part.rstrip()) <= width else _parts(part, width, breaks[1:])
+
+
+def _hanging(item: Cell, width: int) -> RichTable:
+    """A list item whose further lines stand under its first."""
+    grid = RichTable.grid(padding=(0, 1, 0, 0))
+    grid.add_row("-", _wrapped(item, width - 2))
+    return grid
+
+
+def _show_table(section: Table, console: Console) -> None:
+    table = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=0, show_edge=False)
+    # The box puts one column between two cells.
+    widths = _widths(section, console.width - len(section.columns) + 1)
+    for column, width in zip(section.columns, widths, strict=True):
+        table.add_column(_wrapped(Cell(column), width), width=width, no_wrap=True)
+    for row in section.rows:
+        table.add_row(*map(_wrapped, row, widths))
+    console.print(Text(section.title, "bold"))
+    console.print(table)
+    if section.note:
+        console.print(_wrapped(Cell(section.note, Tone.QUIET), console.width))
+
+
+def _widths(section: Table, available: int) -> list[int]:
+    """A width for each column; where they are too wide, the widest give way first.
+
+    They give way down to their longest name, then to the longest part of one, and further only if
+    they must.
+    """
+    rows: list[Sequence[Cell]] = [[Cell(name) for name in section.columns], *section.rows]
+    columns = [[cell.text for cell in column] for column in zip(*rows, strict=True)]
+    widths = [max(map(cell_len, texts)) for texts in columns]
+    whole, parted = (
+        [
+            max(cell_len(p.rstrip()) for text in texts for p in _parts(text, 0, breaks))
+            for texts in columns
+        ]
+        for breaks in (_BREAKS[:2], _BREAKS)
+    )
+    for least in (whole, parted, [_NARROWEST] * len(widths)):
+        while sum(widths) > available:
+            slack = [(width, -i) for i, width in enumerate(widths) if width > least[i]]
+            if not slack:
+                break
+            widths[-max(slack)[1]] -= 1
+    return widths
