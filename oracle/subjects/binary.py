@@ -66,6 +66,10 @@ class MachineWriter:
         """What the host side says to a geometry and dtype."""
         return self._host_check(geometry, dtype)
 
+    def launch(self, geometry: CacheGeometry, tokens: int) -> StoreLaunch:
+        """The launch the host side makes of a store of so many tokens."""
+        return StoreLaunch.of(geometry, tokens)
+
     def write(self, request: StoreRequest) -> Stored:
         """Run the kernel over the request; every byte stored is reported, strays included."""
         geometry = request.geometry
@@ -82,7 +86,7 @@ class MachineWriter:
         for side, prefix in (("K", "key"), ("V", "value")):
             addresses[f"{prefix}_data"] = cache.base + geometry.side_base(side)
             addresses[f"{prefix}_scale"] = cache.base + geometry.scale_base(side)
-        launch = StoreLaunch.of(geometry, request.slot_mapping.size)
+        launch = self.launch(geometry, request.slot_mapping.size)
         if launch.tokens:
             params = launch.params(self._kernel, addresses)
             self.program.launch(
