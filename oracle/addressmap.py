@@ -38,7 +38,8 @@ class AddressMap:
     @property
     def found(self) -> NDArray[np.bool_]:
         """Which coordinates have a place."""
-        return self.offset != MISSING
+        found: NDArray[np.bool_] = self.offset != MISSING
+        return found
 
     @property
     def unit(self) -> int:

@@ -141,14 +141,18 @@ def faults_of(amap: AddressMap, written: Written) -> Faults:
     defects = Defects(
         collisions=collisions,
         never_written=never,
-        below_region=_most(below) + elsewhere[0],
-        above_region=_most(above) + elsewhere[1],
-        other_plane=_most(other) + elsewhere[2],
+        below_region=_most(amap, below) + elsewhere[0],
+        above_region=_most(amap, above) + elsewhere[1],
+        other_plane=_most(amap, other) + elsewhere[2],
     )
     return Faults(defects, astray or elsewhere[3], overlap, gap)
 
 
-def _most(mask: NDArray[np.bool_]) -> int:
+def _most(amap: AddressMap, mask: NDArray[np.bool_]) -> int:
+    """How many stores of bytes a mask of coordinates stands for, on the page with the most."""
+    if amap.plane == "data":
+        # Two neighbouring elements are stored as one byte.
+        mask = mask[..., 0::2] | mask[..., 1::2]
     return int(mask.sum(axis=(1, 2, 3)).max())
 
 
@@ -174,13 +178,11 @@ def _landed_twice(amap: AddressMap, start: int, stop: int) -> tuple[int, int, in
     first = int(np.flatnonzero(outside)[0])
     witness = _coordinate(amap, coordinates[first], note="stored a second time")
     witness = {**witness, "stored": amap.geometry.plane_name(int(offsets[first] // amap.unit))}
-    pages = len(amap.pages)
-    return (
-        -(-int(below.sum()) // pages),
-        -(-int(above.sum()) // pages),
-        -(-int((outside & inside_cache).sum()) // pages),
-        witness,
-    )
+    # Over all pages, and two elements to a byte of data.
+    share = len(amap.pages) * amap.unit
+    counts = (below.sum(), above.sum(), (outside & inside_cache).sum())
+    before, after, elsewhere = (-(-int(count) // share) for count in counts)
+    return before, after, elsewhere, witness
 
 
 def _coordinate(amap: AddressMap, spot: Sequence[int], note: str) -> Witness:

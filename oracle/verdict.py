@@ -36,15 +36,17 @@ FINDING_STATUSES = (
 )  # fmt: skip
 AGREEMENT_STATUSES = ("agree", "disagree", "undecided")
 
-NOT_OBTAINED = frozenset({"refused", "unsupported", "not_run"})
-"""Statuses of findings for which nothing was executed."""
+NOT_EXECUTED = frozenset({"unsupported", "not_run"})
+"""Statuses of findings that were asked for and could not be had."""
+NOT_OBTAINED = NOT_EXECUTED | {"refused"}
+"""Statuses of findings that have no map."""
 FAULTY = frozenset({"mismatch", "overlap", "out_of_region", "gap", "unrecognised"})
 """Statuses that contradict what was declared."""
 
 
 @dataclass(frozen=True)
 class Defects:
-    """Counts over one page.
+    """Counts of bytes over one page.
 
     `collisions`: stores to a byte of the plane beyond its first; `never_written`: bytes of the
     plane no store touched; `below_region`, `above_region`: stores before and after the plane's
@@ -145,12 +147,19 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 as declared; 1 a fault; 5 nothing was executed."""
-        obtained = [f for f in self.findings if f.status not in NOT_OBTAINED]
-        if not obtained:
-            return 5
-        faulty = any(f.status in FAULTY for f in obtained)
-        return int(faulty or any(a.judged and a.status == "disagree" for a in self.agreements))
+        """0 as declared; 1 a fault; 5 nothing was executed, or something could not be.
+
+        Writers are judged where there are any; readers alone only where there are none. A refusal
+        by name is what a host side should do, so it spoils nothing as long as something ran.
+        """
+        role = "writer" if any(s.role == "writer" for s in self.subjects) else "reader"
+        judged = {s.id for s in self.subjects if s.role == role}
+        found = [f for f in self.findings if f.subject in judged]
+        faulty = any(f.status in FAULTY for f in found)
+        if faulty or any(a.judged and a.status == "disagree" for a in self.agreements):
+            return 1
+        ran = any(f.status not in NOT_OBTAINED for f in found)
+        return 0 if ran and not any(f.status in NOT_EXECUTED for f in found) else 5
 
     def of_subject(self, subject: str) -> tuple[Finding, ...]:
         """The findings of one subject, in the order of the domain."""

@@ -101,6 +101,16 @@ def test_inspect_shows_a_store_kernel(call: Call, tmp_path: Path) -> None:
         assert words in text
 
 
+def test_inspect_knows_the_trailing_switch(call: Call, tmp_path: Path) -> None:
+    source = toolchain.kernel_source("nvfp4_kv_store")
+    last = "scale_block_offset_stride) {"
+    assert source.count(last) == 1
+    path = tmp_path / "switch.cubin"
+    switched = source.replace(last, "scale_block_offset_stride, bool swizzle) {")
+    path.write_bytes(toolchain.compile_cuda(switched, "sm_100a"))
+    assert re.search(r"\n20 +\S+ +1 +swizzle V", call("inspect", str(path)).out)
+
+
 def test_inspect_names_what_cannot_be_run(call: Call, tmp_path: Path) -> None:
     source = """
     extern "C" __global__ void product(unsigned* d, const unsigned* a) {

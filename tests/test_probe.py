@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from subjects import LoggedWriter, TableReader, TableWriter
 
 from oracle.addressmap import MISSING
 from oracle.candidates import CANDIDATES
@@ -16,7 +17,6 @@ from oracle.geometry import CacheGeometry
 from oracle.probe import PROBED_PAGES, AddressesVary, WriterProbe, map_writer
 from oracle.readerprobe import map_reader
 from oracle.requests import Stored, StoreRequest
-from subjects import LoggedWriter, TableReader, TableWriter
 
 SMALL = CacheGeometry(4, 4, 2, 64, "HND")
 

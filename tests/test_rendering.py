@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
@@ -52,6 +52,12 @@ def test_no_line_is_wider_than_the_terminal(made: Verdict, width: int) -> None:
     lines = shown(made, width).splitlines()
     assert len(lines) > 10
     assert max(map(len, lines)) <= width
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_nothing_is_cut_off(width: int) -> None:
+    for made in (settled(), settled(judged=True), faulty()):
+        assert "…" not in shown(made, width)
 
 
 def test_names_of_layouts_stay_whole_at_80_columns() -> None:
@@ -97,6 +103,17 @@ def plain_text(source: str) -> str:
 
 
 @given(st.text(min_size=1).map(printable).map(str.strip).filter(bool))
+@example("<script src=x")
+@example("<!-- x")
+@example("<b>x</b>")
+@example("&lt;")
+@example("1. x")
+@example("12) x")
+@example("- x")
+@example("+ x")
+@example("# x")
+@example("===")
+@example("[x](y) ![x](y) **x** __x__ ~~x~~ `x` |x| \\| x_y _x_")
 def test_escaped_text_reads_as_it_is(text: str) -> None:
     source = markdown.escaped(text)
     assert [token.type for token in PARSER.parse(source)] == [

@@ -7,7 +7,18 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from verdicts import at, faulty, finding, match, refused, settled, verdict, writer
+from verdicts import (
+    at,
+    faulty,
+    finding,
+    match,
+    pair,
+    reader,
+    refused,
+    settled,
+    verdict,
+    writer,
+)
 
 from oracle.geometry import SIDES
 from oracle.report.digest import witness_in_words
@@ -67,6 +78,35 @@ def test_subjects_that_did_the_same_share_a_sentence() -> None:
     assert sentences(made)[0] == (
         "a, b and c store K and V scales linear, as declared, over 512 positions in 1 geometry."
     )
+
+
+def test_a_disagreement_names_whom_and_where_it_is() -> None:
+    """With one of two writers, at two of three head sizes; and undecided where nothing is known."""
+    sizes = (64, 128, 192)
+    infos, one = [writer(name, "linear", "linear") for name in ("a", "b")], reader("one")
+    findings = [match(i, s, at(n), "linear") for i in infos for s in "KV" for n in sizes]
+    pairs = [
+        pair(i, one, s, at(n), 7 * (i is infos[1] and s == "V" and n != 192))
+        for i in infos
+        for s in "KV"
+        for n in sizes
+    ]
+    told = sentences(verdict([*infos, one], findings, pairs))
+    assert "one was not executed and agrees with a at all 1,536 positions." in told
+    assert any(
+        s.startswith("It disagrees on V with b at head sizes 64 and 128, over 2.7–5.5 % of the")
+        for s in told
+    )
+    lost = [replace(p, status="undecided", reason="lost") if p.side == "K" else p for p in pairs]
+    made = verdict([*infos, one], findings, lost)
+    table = sections(made)["Who reads where whom stored"]
+    assert texts(table) == [["a", "agree (3 undecided)"], ["b", "V disagrees 2.7–5.5 %"]]
+    assert "one was not executed and agrees with no writer and is undecided against a." in (
+        sentences(made)
+    )
+    unknown = [replace(p, status="undecided", reason="lost") for p in pairs]
+    table = sections(verdict([*infos, one], findings, unknown))["Who reads where whom stored"]
+    assert texts(table) == [["a", "undecided"], ["b", "undecided"]]
 
 
 def test_a_judged_disagreement_is_a_fault_in_every_rendering() -> None:
@@ -184,6 +224,7 @@ def test_words() -> None:
         ([0.75], "75 %"),
         ([0.75, 0.986111], "75–98.6 %"),
         ([0.99999], "over 99.9 %"),
+        ([0.9995, 0.9985], "99.9–over 99.9 %"),
         ([0.00001, 1.0], "under 0.1–100 %"),
         ([0.0], "0 %"),
     ],

@@ -6,16 +6,17 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-
 from mutants import MUTANTS, mutant_writer
+from subjects import TableReader, TableWriter
+
 from oracle.candidates import CANDIDATES
 from oracle.errors import NothingRan, OracleError
 from oracle.geometry import CacheGeometry
+from oracle.machine.context import Unsupported
 from oracle.requests import Stored, StoreRequest
 from oracle.run import DEFAULT_DOMAIN, Domain, recover_table, run_verdict
 from oracle.subjects.spec import default_subjects, readers_from_specs, writers_from_specs
 from oracle.verdict import Finding, Verdict
-from subjects import TableReader, TableWriter
 
 ONE = Domain((128,), (2,), (16,), ("HND",), ("bf16",))
 
@@ -245,3 +246,25 @@ def test_a_finding_names_the_contracts_it_keeps_and_who_would_misread_it(default
     assert {"flashinfer-fa2", "flashinfer-xqa", "vllm-dequant-sm12x"} == set(misread)
     assert claims["K", 128][1] == ("vllm-dequant-pin",)
     assert "trtllm-gen" not in claims["V", 192][1]
+
+
+class Unexecutable(TableWriter):
+    def write(self, request: StoreRequest) -> Stored:
+        raise Unsupported("opcode HMMA")
+
+
+def test_a_writer_that_cannot_be_executed_is_never_a_pass() -> None:
+    unexecutable = Unexecutable("linear", "linear")
+    unexecutable.info = replace(unexecutable.info, id="unexecutable")
+    readers = readers_from_specs(["flashinfer-fa2"])
+    assert run_verdict([unexecutable], readers, ONE).exit_code == 5
+    (sound,) = writers_from_specs(["reference:k=linear,v=linear"], (), ())
+    verdict = run_verdict([unexecutable, sound], readers, ONE)
+    assert {f.status for f in verdict.of_subject("unexecutable")} == {"unsupported"}
+    assert verdict.exit_code == 5
+
+
+def test_defects_of_data_are_counted_in_bytes() -> None:
+    verdict = run_verdict([mutant_writer("padding stored")], [], ONE)
+    # Three padding tokens over two pages: 1.5 tokens of 2 heads of 64 bytes a page.
+    assert one(verdict, "V", "data").defects.below_region == 192
