@@ -28,7 +28,7 @@ lint: $(VENV)/test.stamp
 	$(RUN) -m mypy
 
 bench: $(VENV)/test.stamp
-	@set -e; for script in benchmarks/[!_]*.py; do $(RUN) $$script; done
+	$(RUN) benchmarks/run.py
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist

@@ -1,0 +1,1 @@
+"""How fast the oracle is, and what its time goes to: `python benchmarks/run.py`."""
