@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from oracle.errors import UsageError
@@ -68,8 +69,15 @@ class Candidate:
         return self.build(tokens, columns).coalesce()
 
     def table(self, tokens: int, columns: int) -> Offsets:
-        """Flat offsets in the plane, int64 [T, S]; raises LayoutUndefined with the reason."""
-        return self.layout(tokens, columns).table()
+        """Flat offsets in the plane, int64 [T, S], not to be written to; raises LayoutUndefined."""
+        return _table(self, tokens, columns)
+
+
+@lru_cache(maxsize=256)
+def _table(each: Candidate, tokens: int, columns: int) -> Offsets:
+    table = each.layout(tokens, columns).table()
+    table.flags.writeable = False
+    return table
 
 
 def candidate(name: str) -> Candidate:

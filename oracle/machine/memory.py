@@ -66,7 +66,8 @@ class StoreEvent:
 
     def byte_addresses(self) -> U64:
         """Address of every byte stored, uint64 [n, size]."""
-        return self.address[:, None] + np.arange(self.size, dtype=np.uint64)
+        addresses: U64 = np.add.outer(self.address, np.arange(self.size, dtype=np.uint64))
+        return addresses
 
     def byte_values(self) -> U8:
         """Value of every byte stored, uint8 [n, size]."""
@@ -96,6 +97,15 @@ def scatter(data: U8, offset: NDArray[np.integer], size: int, words: tuple[U32, 
         view[offset // size] = words[0].astype(view.dtype)
     else:
         view[offset // size] = np.stack(words, axis=-1)
+
+
+def mark(flags: Mask, offset: NDArray[np.integer], size: int) -> None:
+    """Set the flags of ``size`` bytes at offsets that are multiples of ``size``, a word at a time."""
+    if size in WORD_TYPES:
+        words = flags.view(WORD_TYPES[size])
+    else:
+        words = flags.view(np.uint64).reshape(-1, size // 8)
+    words[offset // size] = np.uint64(0x0101010101010101).astype(words.dtype)
 
 
 class Memory:
@@ -198,7 +208,7 @@ class Memory:
     def _load_from(self, region: Region, address: U64, size: int, pc: int) -> tuple[U32, ...]:
         offset = (address - np.uint64(region.base)).astype(np.int64)
         if region.initialised is not None:
-            known = region.initialised[offset[:, None] + np.arange(size)].all(axis=1)
+            known = region.initialised.reshape(-1, size)[offset // size].all(axis=1)
             if not known.all():
                 where = self.describe(int(address[~known][0]))
                 raise MachineFault(f"pc {pc:#06x} loads bytes nobody wrote, at {where}")
@@ -227,7 +237,7 @@ class Memory:
         offset = (event.address - np.uint64(region.base)).astype(np.int64)
         scatter(region.data, offset, event.size, event.words)
         if region.initialised is not None:
-            region.initialised[offset[:, None] + np.arange(event.size)] = True
+            mark(region.initialised, offset, event.size)
 
 
 def _part(event: StoreEvent, keep: Mask) -> StoreEvent:
@@ -248,8 +258,12 @@ class Window:
         self.data = np.zeros(rows * self.stride, dtype=np.uint8)
         self.initialised = np.zeros(rows * self.stride, dtype=bool)
 
-    def _offset(self, row: NDArray[np.int64], address: U64, size: int, pc: int) -> NDArray[np.int64]:
-        bad = ((address & np.uint64(size - 1)) != 0) | (address > np.uint64(max(self.size - size, 0)))
+    def _offset(
+        self, row: NDArray[np.int64], address: U64, size: int, pc: int
+    ) -> NDArray[np.int64]:
+        bad = ((address & np.uint64(size - 1)) != 0) | (
+            address > np.uint64(max(self.size - size, 0))
+        )
         if bad.any() or (self.size < size and address.size):
             first = int(address[bad][0]) if bad.any() else int(address[0])
             raise MachineFault(
@@ -261,12 +275,14 @@ class Window:
     def load(self, row: NDArray[np.int64], address: U64, size: int, pc: int) -> tuple[U32, ...]:
         """Load ``size`` bytes at ``address`` [n] of window ``row`` [n]."""
         offset = self._offset(row, address, size, pc)
-        if not self.initialised[offset[:, None] + np.arange(size)].all():
+        if not self.initialised.reshape(-1, size)[offset // size].all():
             raise MachineFault(f"pc {pc:#06x} loads {self.name} bytes nobody wrote")
         return gather(self.data, offset, size)
 
-    def store(self, row: NDArray[np.int64], address: U64, size: int, words: tuple[U32, ...], pc: int) -> None:
+    def store(
+        self, row: NDArray[np.int64], address: U64, size: int, words: tuple[U32, ...], pc: int
+    ) -> None:
         """Store ``size`` bytes at ``address`` [n] of window ``row`` [n]."""
         offset = self._offset(row, address, size, pc)
         scatter(self.data, offset, size, words)
-        self.initialised[offset[:, None] + np.arange(size)] = True
+        mark(self.initialised, offset, size)

@@ -40,8 +40,13 @@ def fma(a: F32, b: F32, c: F32) -> F32:
     addend = c.astype(np.float64)
     total = np.asarray(product + addend)
     small = np.abs(total) < _MIN_NORMAL
-    if (((total.view(np.uint64) & _DISCARDED) == _HALFWAY) | small).any():
-        total = _round_to_odd(total, product, addend)
+    suspect = np.flatnonzero(((total.view(np.uint64) & _DISCARDED) == _HALFWAY) | small)
+    if suspect.size:
+        x, y = (
+            np.broadcast_to(part, total.shape).reshape(-1)[suspect] for part in (product, addend)
+        )
+        lanes = total.reshape(-1)
+        lanes[suspect] = _round_to_odd(lanes[suspect], x, y)
     return total.astype(np.float32)
 
 
@@ -88,7 +93,9 @@ def rcp_exact(a: F32) -> F32:
     """1/a correctly rounded, subnormal inputs and results flushed to a zero of their sign."""
     flushed = np.where(np.abs(a) < np.float32(_MIN_NORMAL), np.copysign(np.float32(0), a), a)
     result = np.float32(1) / flushed
-    return np.where(np.abs(result) < np.float32(_MIN_NORMAL), np.copysign(np.float32(0), result), result)
+    return np.where(
+        np.abs(result) < np.float32(_MIN_NORMAL), np.copysign(np.float32(0), result), result
+    )
 
 
 def _moved(step: int) -> RcpModel:

@@ -103,9 +103,17 @@ class MachineWriter:
 def _byte_stores(events: list[StoreEvent], base: int) -> ByteStores:
     if not events:
         return ByteStores(np.zeros(0, np.int64), np.zeros(0, np.uint8))
-    addresses = np.concatenate([event.byte_addresses().reshape(-1) for event in events])
-    values = np.concatenate([event.byte_values().reshape(-1) for event in events])
-    return ByteStores((addresses - np.uint64(base)).astype(np.int64), values)
+    count = sum(event.address.size * event.size for event in events)
+    offset, value = np.empty(count, np.int64), np.empty(count, np.uint8)
+    start = 0
+    for event in events:
+        shape = event.address.size, event.size
+        stop = start + event.address.size * event.size
+        first = (event.address - np.uint64(base)).astype(np.int64)
+        np.add.outer(first, np.arange(event.size), out=offset[start:stop].reshape(shape))
+        value[start:stop].reshape(shape)[:] = event.byte_values()
+        start = stop
+    return ByteStores(offset, value)
 
 
 def artifact_digest(data: bytes) -> str:
