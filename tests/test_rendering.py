@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console
-from verdicts import HOSTILE, every_verdict, faulty, settled
+from verdicts import HOSTILE, VERDICTS, every_verdict, faulty, settled
 
 from oracle.errors import UsageError
 from oracle.report import document, markdown, terminal
@@ -142,7 +142,14 @@ def test_markdown_holds_what_the_outline_holds(made: Verdict) -> None:
     tokens = PARSER.parse(written(made))
     assert {child.type for child in inline(tokens)} <= {"text", "text_special"}
     headings = [tokens[i + 1].content for i, t in enumerate(tokens) if t.type == "heading_open"]
-    assert headings == ["Layout verdict", *(part.title for part in parts)]
+    assert headings == ["Layout verdict", *(part.title for part in parts if not part.folded)]
+    folds = [token.content for token in tokens if token.type == "html_block"]
+    assert folds == [
+        text
+        for part in parts
+        if part.folded
+        for text in (f"<details>\n<summary>{part.title}</summary>\n", "</details>\n")
+    ]
     cells = sum(token.type == "td_open" for token in tokens)
     tables = [part for part in parts if isinstance(part, Table)]
     assert cells == sum(len(table.rows) * len(table.columns) for table in tables)
@@ -162,6 +169,43 @@ def test_markdown_is_cut_at_a_line_and_says_so() -> None:
     assert len(cut.encode()) <= 2000
     assert cut.endswith("≠\n\n*Shortened here: verdict.json has everything.*\n")
     assert markdown.MAX_BYTES < 2**20
+
+
+def test_a_cut_leaves_no_fold_open() -> None:
+    many = tuple(Cell(f"line {n:04}") for n in range(100))
+    parts = [Listing("a", many[:2], folded=True), Listing("b", many, folded=True)]
+    whole = markdown.as_markdown("t", parts)
+    assert whole.count("<details>") == whole.count("</details>") == 2
+    for longest in range(100, len(whole.encode())):
+        cut = markdown.as_markdown("t", parts, longest)
+        assert len(cut.encode()) <= longest
+        assert cut.count("<details>") == cut.count("</details>")
+        assert cut.endswith("\n\n*Shortened here: verdict.json has everything.*\n")
+
+
+def test_a_title_cannot_leave_its_fold() -> None:
+    text = markdown.as_markdown("t", [Listing("</summary><b>", (Cell("x"),), folded=True)])
+    assert "<summary>&lt;/summary&gt;&lt;b&gt;</summary>" in text
+
+
+@every_verdict
+def test_details_are_left_to_the_files(made: Verdict) -> None:
+    parts = outline(made, made.exit_code, terminal.FAULTS_PER_SUBJECT)
+    folded = [part for part in parts if not isinstance(part, Paragraph) and part.folded]
+    assert {part.title for part in folded} <= {"Readers", "Subjects", "Domain"}
+    assert "Subjects" in {part.title for part in folded}
+    lines = shown(made).splitlines()
+    for part in parts:
+        if not isinstance(part, Paragraph):
+            assert (part.title in lines) is not part.folded
+    assert "abababababab" not in shown(made)
+    assert "abababababab" in written(made)
+
+
+@pytest.mark.parametrize("name", ["settled", "judged", "refused"])
+def test_the_answer_takes_seven_lines_of_a_terminal_at_most(name: str) -> None:
+    lines = shown(VERDICTS[name], 100).splitlines()
+    assert lines.index("") <= 7
 
 
 # ---- Files ------------------------------------------------------------------------------

@@ -7,119 +7,23 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from outlines import items, sections, sentences, texts
 from verdicts import (
     at,
     faulty,
     finding,
-    match,
-    pair,
-    reader,
     refused,
     settled,
     verdict,
     writer,
 )
 
-from oracle.geometry import SIDES
-from oracle.report.digest import witness_in_words
-from oracle.report.outline import Listing, Paragraph, Section, Table
+from oracle.geometry import PLANES, SIDES
+from oracle.report.digest import at_head_sizes, witness_in_words
+from oracle.report.outline import Listing, Table
 from oracle.report.sections import outline
 from oracle.report.text import counted, enumerated, labels, percentages, printable, shortened
-from oracle.verdict import Verdict
-
-
-def sections(made: Verdict) -> dict[str, Section]:
-    parts = outline(made, made.exit_code, 50)
-    return {part.title: part for part in parts if not isinstance(part, Paragraph)}
-
-
-def sentences(made: Verdict) -> list[str]:
-    parts = outline(made, made.exit_code, 50)
-    return [s.text for part in parts if isinstance(part, Paragraph) for s in part.sentences]
-
-
-def texts(table: Section) -> list[list[str]]:
-    assert isinstance(table, Table)
-    return [[cell.text for cell in row] for row in table.rows]
-
-
-def test_the_answer_says_who_stores_what_and_who_agrees() -> None:
-    case = "head size 64, 2 heads, page 16, HND, bf16, 96 of 128 positions"
-    assert sentences(settled()) == [
-        "store stores K scales linear and V scales swizzle_4x4, as declared, over 768 positions in "
-        "2 geometries.",
-        "At head size 64 linear is the same map as tile_8x4 and swizzle_4x4 is the same map as "
-        "inverse_4x4.",
-        "kept was not executed and agrees with store at all 768 positions.",
-        "pinned was not executed and agrees with no writer.",
-        "It disagrees on K with store at every head size from 64 to 128, over 75–97.7 % of the "
-        f"positions (346 of 384 in all); smallest case: {case}, where head 0, token 0, column 1 is "
-        "stored at K scale head 0 row 0 col 1 and looked for at K scale head 0 row 1 col 0.",
-        "Everything that was executed is as declared (exit code 0).",
-    ]
-
-
-def test_the_answer_follows_the_findings() -> None:
-    """The same verdict with K and V exchanged says the opposite."""
-    made = settled()
-    flipped = replace(
-        made,
-        findings=tuple(replace(f, side="VK"["KV".index(f.side)]) for f in made.findings),
-        agreements=tuple(replace(a, side="VK"["KV".index(a.side)]) for a in made.agreements),
-    )
-    told = sentences(flipped)
-    assert told[0].startswith("store stores K scales swizzle_4x4 and V scales linear, ")
-    assert "It disagrees on V with store" in told[4]
-
-
-def test_subjects_that_did_the_same_share_a_sentence() -> None:
-    infos = [writer(name, "linear", "linear") for name in ("a", "b", "c")]
-    made = verdict(infos, [match(i, side, at(128), "linear") for i in infos for side in SIDES])
-    assert sentences(made)[0] == (
-        "a, b and c store K and V scales linear, as declared, over 512 positions in 1 geometry."
-    )
-
-
-def test_a_disagreement_names_whom_and_where_it_is() -> None:
-    """With one of two writers, at two of three head sizes; and undecided where nothing is known."""
-    sizes = (64, 128, 192)
-    infos, one = [writer(name, "linear", "linear") for name in ("a", "b")], reader("one")
-    findings = [match(i, s, at(n), "linear") for i in infos for s in "KV" for n in sizes]
-    pairs = [
-        pair(i, one, s, at(n), 7 * (i is infos[1] and s == "V" and n != 192))
-        for i in infos
-        for s in "KV"
-        for n in sizes
-    ]
-    told = sentences(verdict([*infos, one], findings, pairs))
-    assert "one was not executed and agrees with a at all 1,536 positions." in told
-    assert any(
-        s.startswith("It disagrees on V with b at head sizes 64 and 128, over 2.7–5.5 % of the")
-        for s in told
-    )
-    lost = [replace(p, status="undecided", reason="lost") if p.side == "K" else p for p in pairs]
-    made = verdict([*infos, one], findings, lost)
-    table = sections(made)["Who reads where whom stored"]
-    assert texts(table) == [["a", "agree (3 undecided)"], ["b", "V disagrees 2.7–5.5 %"]]
-    assert "one was not executed and agrees with no writer and is undecided against a." in (
-        sentences(made)
-    )
-    unknown = [replace(p, status="undecided", reason="lost") for p in pairs]
-    table = sections(verdict([*infos, one], findings, unknown))["Who reads where whom stored"]
-    assert texts(table) == [["a", "undecided"], ["b", "undecided"]]
-
-
-def test_a_judged_disagreement_is_a_fault_in_every_rendering() -> None:
-    made = settled(judged=True)
-    assert made.exit_code == 1
-    faults = sections(made)["Faults"]
-    assert isinstance(faults, Listing)
-    assert [item.text.split(";")[0] for item in faults.items] == [
-        "pinned disagrees with store: K scale, head size 64, 2 heads, page 16, HND, bf16",
-        "pinned disagrees with store: K scale, head size 128, 2 heads, page 16, HND, bf16",
-    ]
-    assert sentences(made)[-1] == "Something is not as declared (exit code 1)."
-    assert "Faults" not in sections(settled())
+from oracle.verdict import Defects
 
 
 def test_tables_of_a_settled_verdict() -> None:
@@ -171,8 +75,14 @@ def test_what_was_not_executed_is_listed_by_reason() -> None:
         "refused by store in 2 geometries (head size 96): S=6 is no multiple of 4",
     ]
     assert sentences(refused()) == [
-        "store gives no map (refused: S=5 is no multiple of 4).",
+        "store (machine code for sm_100a) gives no map (refused: S=5 is no multiple of 4).",
+        "4 geometries: head sizes 80/96, 2 heads, page 16, HND, bf16.",
         "What was asked for did not run (exit code 5).",
+    ]
+    (few,) = (s for s in outline(refused(), 5, 1) if isinstance(s, Listing) and not s.folded)
+    assert [item.text for item in few.items] == [
+        "refused by store in 2 geometries (head size 80): S=5 is no multiple of 4",
+        "and 1 more reason in verdict.json",
     ]
 
 
@@ -180,13 +90,51 @@ def test_a_writer_that_ends_early_has_no_map_and_no_row_of_names() -> None:
     endless = writer("endless", "linear", "linear")
     early = {"positions": 0, "recovered": 0, "reason": "step limit"}
     made = verdict([endless], [finding(endless, s, at(64), "unrecognised", **early) for s in "KV"])
-    assert sentences(made)[0] == "endless gives no map (unrecognised: step limit)."
+    assert sentences(made)[0] == (
+        "endless (machine code for sm_100a) gives no map (unrecognised: step limit)."
+    )
     tables = sections(made)
     assert "Scale layouts by head size" not in tables
     glance = tables["Writers"]
     assert isinstance(glance, Table)
     assert glance.columns == ("writer", "arch", "dtype", "as decl.", "geom.", "status")
     assert texts(glance) == [["endless", "sm_100a", "bf16", "no", "1/1", "unrecognised"]]
+
+
+def test_one_fault_of_many_planes_and_geometries_is_told_once() -> None:
+    endless = writer("endless", "linear", "linear")
+    early = {"positions": 0, "recovered": 0, "reason": "step limit"}
+    made = verdict(
+        [endless],
+        [
+            replace(finding(endless, side, at(size), "unrecognised", **early), plane=plane)
+            for size in (128, 64)
+            for plane in PLANES
+            for side in SIDES
+        ],
+    )
+    where = "2 heads, page 16, HND, bf16"
+    assert items(made, "Faults") == [
+        f"endless: unrecognised: K and V, scale and data, head size 64, {where}; step limit; "
+        "likewise in 1 more geometry (at head size 128)"
+    ]
+    # With a map, each side is a fault of its own; so is what another witness shows.
+    sharing = {"token": 1, "note": "shares its byte"}
+    torn = [
+        finding(endless, s, at(n), "overlap", defects=Defects(collisions=n), witness=sharing)
+        for s in SIDES
+        for n in (64, 128, 192)
+    ]
+    other = {**sharing, "token": 2}
+    told = items(verdict([endless], [*torn[:-1], replace(torn[-1], witness=other)]), "Faults")
+    assert told == [
+        f"endless: overlap: K scale, head size 64, {where}; 64 stored on top of another; first "
+        "token 1; shares its byte; likewise in 2 more geometries (at head sizes 128 and 192)",
+        f"endless: overlap: V scale, head size 64, {where}; 64 stored on top of another; first "
+        "token 1; shares its byte; likewise in 1 more geometry (at head size 128)",
+        f"endless: overlap: V scale, head size 192, {where}; 192 stored on top of another; first "
+        "token 2; shares its byte",
+    ]
 
 
 def test_many_faults_are_capped_for_each_subject_and_counted() -> None:
@@ -205,6 +153,21 @@ def test_many_faults_are_capped_for_each_subject_and_counted() -> None:
     assert told[3] == told[7] == "and 37 more like these in verdict.json"
     assert [t.partition("token ")[2] for t in told[:3]] == ["1", "2", "3"]
     assert told[4].startswith("second: ")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ([64], "at head size 64"),
+        ([64, 80, 96, 128, 192, 256], "at head sizes 64, 80, 96, 128, 192 and 256"),
+        (list(range(64, 513, 64)), "at head sizes 64 to 512 in steps of 64"),
+        ([16, *range(64, 513, 64)], "at 9 head sizes from 16 to 512"),
+    ],
+)
+def test_many_head_sizes_are_told_in_short(sizes: list[int], words: str) -> None:
+    assert at_head_sizes(sizes) == words
+    if len(sizes) > 1:
+        assert at_head_sizes(sizes, sizes) == f"at every head size from {sizes[0]} to {sizes[-1]}"
 
 
 def test_words() -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from oracle.geometry import SIDES
+from oracle.contracts import kept, misread_by
+from oracle.geometry import SIDES, CacheGeometry
 from oracle.subjects.base import SubjectInfo
 from oracle.verdict import Agreement, Configuration, Defects, Finding, Verdict
 
@@ -20,6 +21,13 @@ def writer(name: str, k: str | None, v: str | None) -> SubjectInfo:
     return SubjectInfo(
         name, "writer", f"what {name} is", "machine", "sm_100a", "store", "ab" * 32, declared
     )
+
+
+def specification(k: str, v: str) -> SubjectInfo:
+    return SubjectInfo(
+        f"reference:k={k},v={v}", "writer", "specification", "reference",
+        declared={"K": k, "V": v},
+    )  # fmt: skip
 
 
 def reader(name: str) -> SubjectInfo:
@@ -39,7 +47,14 @@ def finding(
 
 
 def match(info: SubjectInfo, side: str, where: Configuration, *names: str) -> Finding:
-    return finding(info, side, where, layouts=names)
+    """With the contracts it bears out, as a run gives them."""
+    geometry = CacheGeometry(
+        1, where.block_size, where.num_heads, where.head_size, where.cache_layout
+    )
+    return finding(
+        info, side, where, layouts=names,
+        keeps=kept(side, names, geometry), misread_by=misread_by(side, names, geometry),
+    )  # fmt: skip
 
 
 def refusal(info: SubjectInfo, side: str, where: Configuration, reason: str) -> Finding:
@@ -51,7 +66,7 @@ def data(found: Finding) -> Finding:
     size = 16 * found.positions
     return replace(
         found, plane="data", declared="linear" if found.declared else None,
-        layouts=("linear",), positions=size, recovered=size,
+        layouts=("linear",), positions=size, recovered=size, keeps=(), misread_by=(),
     )  # fmt: skip
 
 

@@ -1,217 +1,172 @@
-"""Answers the question in sentences: where does each writer put the scales, and who agrees?
+"""Answers the question in one paragraph: where does each writer put the scales, and who agrees?
 
-Every word comes from the findings and agreements; subjects that did the same share a sentence.
+Every word comes from the findings and agreements. Writers that did the same share a sentence, and
+so do disagreements of the same extent; what shows them stands in lists further down.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 
-from oracle.geometry import SIDES
 from oracle.report.digest import (
     at_head_sizes,
     by_geometry,
-    common_names,
-    configuration_in_words,
+    deeds_in_words,
     faulty,
-    head_sizes,
-    map_in_words,
-    misplacement_in_words,
     obtained,
-    scales,
-    smallest_case,
+    sizes_in_words,
     telling_first,
-    witness_in_words,
 )
+from oracle.report.disagreements import Disagreement
 from oracle.report.outline import Cell, Paragraph, Tone
+from oracle.report.parties import Names, Party
 from oracle.report.text import counted, enumerated, percentages, printable
 from oracle.subjects.base import SubjectInfo
-from oracle.verdict import Agreement, Finding, Verdict
+from oracle.verdict import Finding
+
+PARTIES_TOLD = 4
+"""Writers that get a sentence, those that did the same counted once; the tables have them all."""
+EXTENTS_TOLD = 3
+"""Sentences about disagreements; the list of them has them all."""
 
 
-def answer(verdict: Verdict, labels: Mapping[str, str]) -> list[Paragraph]:
-    """A paragraph about the writers and one about each reader; empty ones are left out.
-
-    `labels` gives the name to show for each subject's id.
-    """
-    writers = [info for info in verdict.subjects if info.role == "writer"]
-    readers = [info for info in verdict.subjects if info.role == "reader"]
-    told = [(*_writers(verdict, writers, labels), *_same_maps(verdict))]
-    told += [_reader(verdict, info, len(writers), labels) for info in readers]
-    return [Paragraph(sentences) for sentences in told if sentences]
-
-
-@dataclass(frozen=True)
-class _Account:
-    """What is said of a writer; equal accounts are said once."""
-
-    verb: str
-    deeds: str
-    tone: Tone
-
-
-def _writers(
-    verdict: Verdict, writers: Sequence[SubjectInfo], labels: Mapping[str, str]
-) -> tuple[Cell, ...]:
-    groups: dict[_Account, list[str]] = {}
-    for info in writers:
-        account = _account(verdict.of_subject(info.id))
-        groups.setdefault(account, []).append(labels[info.id])
-    return tuple(
-        Cell(
-            f"{enumerated(names)} {account.verb if len(names) == 1 else account.verb[:-1]} "
-            f"{account.deeds}.",
-            account.tone,
-        )
-        for account, names in groups.items()
-    )
+def answer(parties: Sequence[Party], differing: Iterable[Disagreement], names: Names) -> Paragraph:
+    """What the writers store and who reads it there, then who does not, and how much of it."""
+    sentences = [_party(party, names) for party in parties[:PARTIES_TOLD]]
+    rest = parties[PARTIES_TOLD:]
+    if rest:
+        bad = sum(_tone(party) is Tone.BAD for party in rest)
+        faults = f", {bad} of them with faults," if bad else ""
+        count = counted(sum(len(party.members) for party in rest), "more writer")
+        sentences.append(Cell(f"The table has {count}{faults} that did otherwise.", _tone(*rest)))
+    extents = _by_extent(differing)
+    told = [
+        Cell(f"{_clauses(group, len(parties), names)}: {extent}.", _blame(group))
+        for extent, group in extents.items()
+    ]
+    sentences += told[:EXTENTS_TOLD]
+    if told[EXTENTS_TOLD:]:
+        sentences.append(Cell("Disagreements of another extent are listed below."))
+    return Paragraph(tuple(sentences))
 
 
-def _account(findings: Sequence[Finding]) -> _Account:
-    ran = obtained(findings)
+def _party(party: Party, names: Names) -> Cell:
+    """`store (machine code for sm_100a) stores K and V scales linear, as declared; a fits it.`"""
+    called = names.each(info.id for info in party.members)
+    who = f"{names.of(info.id for info in party.members)}{_origin(party.members)}"
+    ran = obtained(party.findings)
     if not any(finding.positions for finding in ran):
-        reasons = (f"{f.status}: {printable(f.reason or '')}" for f in (*faulty(ran), *findings))
+        reasons = (
+            f"{finding.status}: {printable(finding.reason or '')}"
+            for finding in (*faulty(ran), *party.findings)
+        )
         why = next(reasons, "no geometry was asked for")
-        return _Account("gives", f"no map ({why})", Tone.BAD)
-    bad = faulty(ran)
-    if bad:
-        standing = f", not as it should be: {_fault(telling_first(bad)[0], len(bad))}"
-    elif all(finding.declared is None for finding in ran):
-        standing = ", with nothing declared"
-    else:
-        standing = ", as declared"
-    deeds = f"{_deeds(ran)}{standing}{_coverage(findings)}"
-    return _Account("stores", deeds, Tone.BAD if bad else Tone.GOOD)
-
-
-def _deeds(findings: Sequence[Finding]) -> str:
-    """`K scales linear and V scales swizzle_4x4`, or `K and V scales linear`."""
-    maps = {side: map_in_words(scales(findings, side), "in no named layout") for side in SIDES}
-    if len(set(maps.values())) == 1:
-        return f"{enumerated(SIDES)} scales {maps[SIDES[0]]}"
-    return enumerated(f"{side} scales {words}" for side, words in maps.items())
-
-
-def _fault(first: Finding, count: int) -> str:
-    witness = f" ({witness_in_words(first.witness)})" if first.witness else ""
-    return (
-        f"{counted(count, 'fault')}, first {first.status} of {first.side} {first.plane} "
-        f"at {configuration_in_words(first.configuration)}{witness}"
+        return Cell(f"{who} give{'s' if len(called) == 1 else ''} no map ({why}).", Tone.BAD)
+    verb = "stores" if len(called) == 1 else "store"
+    return Cell(
+        f"{who} {verb} {deeds_in_words(ran)}{_coverage(party.findings)}"
+        f"{_standing(ran, party.specified)}{_readers(party, names)}.",
+        _tone(party),
     )
+
+
+def _origin(members: Sequence[SubjectInfo]) -> str:
+    """What was executed; nothing for a specification."""
+    executors = {info.executor for info in members}
+    archs = enumerated(dict.fromkeys(info.arch for info in members if info.arch))
+    if executors == {"machine"} and archs:
+        return f" (machine code for {archs})"
+    if executors == {"cuda"}:
+        return f" (executed on a GPU{', ' if archs else ''}{archs})"
+    return " (a Python function)" if executors == {"callable"} else ""
 
 
 def _coverage(findings: Sequence[Finding]) -> str:
-    ran = obtained(findings)
-    done, asked = len(by_geometry(ran)), len(by_geometry(findings))
-    positions = sum(f.positions for f in ran if f.plane == "scale")
-    text = f", over {counted(positions, 'position')} in {_geometries(done)}"
-    return text + (f"; {_geometries(asked - done)} not executed" if done < asked else "")
+    done, asked = len(by_geometry(obtained(findings))), len(by_geometry(findings))
+    return f" in {done} of {asked} geometries" if done < asked else ""
 
 
-def _geometries(count: int) -> str:
-    return counted(count, "geometry", "geometries")
+def _standing(ran: Sequence[Finding], specified: bool) -> str:
+    bad = faulty(ran)
+    declared = any(finding.declared is not None for finding in ran)
+    nothing = "; nothing is declared about it" if not declared else ""
+    if bad:
+        first = telling_first(bad)[0]
+        size = at_head_sizes([first.configuration.head_size])
+        return (
+            f", not as it should be: {counted(len(bad), 'fault')}, "
+            f"first {first.status} of {first.side} {first.plane} {size}{nothing}"
+        )
+    same = "as the specification does" if specified else ""
+    if declared:
+        return f", as declared{' and ' if same else ''}{same}"
+    return f"{', ' if same else ''}{same}{nothing}"
 
 
-def _same_maps(verdict: Verdict) -> tuple[Cell, ...]:
-    """Names that fit the same finding at some head sizes but not at all of them.
-
-    They are other names of one map there, which a reader of the verdict must not tell apart.
-    """
-    also: dict[tuple[str, tuple[str, ...]], set[int]] = {}
-    for info in verdict.subjects:
-        for side in SIDES:
-            mine = scales(verdict.of_subject(info.id), side)
-            common = common_names(mine)
-            for size in head_sizes(mine) if common else ():
-                here = common_names(f for f in mine if f.configuration.head_size == size)
-                other = tuple(name for name in here if name not in common)
-                if other:
-                    also.setdefault((" = ".join(common), other), set()).add(size)
-    by_sizes: dict[tuple[int, ...], list[str]] = {}
-    for (name, other), sizes in also.items():
-        clause = f"{name} is the same map as {enumerated(other)}"
-        by_sizes.setdefault(tuple(sorted(sizes)), []).append(clause)
-    return tuple(
-        Cell(f"{at_head_sizes(sizes).capitalize()} {enumerated(clauses)}.")
-        for sizes, clauses in sorted(by_sizes.items())
-    )
-
-
-def _reader(
-    verdict: Verdict, info: SubjectInfo, writers: int, labels: Mapping[str, str]
-) -> tuple[Cell, ...]:
-    """What a reader expects, which writers it agrees with, and where it does not."""
-    name = labels[info.id]
-    findings = obtained(verdict.of_subject(info.id))
-    mine = [agreement for agreement in verdict.agreements if agreement.reader == info.id]
-    deeds = f"reads {_deeds(findings)}" if findings else "was not executed"
-    if not mine:
-        return (Cell(f"{name} {deeds}, and was compared with no writer."),)
-    by_writer: dict[str, list[Agreement]] = {}
-    for agreement in mine:
-        by_writer.setdefault(agreement.writer, []).append(agreement)
-    found = {writer: {pair.status for pair in pairs} for writer, pairs in by_writer.items()}
-    fitting = [writer for writer, statuses in found.items() if statuses == {"agree"}]
-    unclear = [w for w, statuses in found.items() if statuses - {"agree"} == {"undecided"}]
+def _readers(party: Party, names: Names) -> str:
+    """The readers that look where this writer stored, on both sides and in every geometry."""
+    outcomes: dict[str, set[str]] = {}
+    for pair in party.agreements:
+        outcomes.setdefault(pair.reader, set()).add(pair.status)
+    if not outcomes:
+        return ""
+    fitting = [reader for reader, statuses in outcomes.items() if statuses == {"agree"}]
+    unclear = [r for r, s in outcomes.items() if "undecided" in s and "disagree" not in s]
     parts = []
     if fitting:
-        count = sum(pair.positions for pair in by_writer[fitting[0]])
-        who = _whom(fitting, writers, labels)
-        parts.append(f"agrees with {who} at all {counted(count, 'position')}")
-    else:
-        parts.append("agrees with no writer")
+        parts.append(f"{names.of(fitting)} fit{'s' if len(fitting) == 1 else ''} it")
     if unclear:
-        parts.append(f"is undecided against {_whom(unclear, writers, labels)}")
-    tone = Tone.GOOD if fitting else Tone.PLAIN
-    sentences = [Cell(f"{name} {deeds} and {enumerated(parts)}.", tone)]
-    sentences += [
-        Cell(f"It {clause}.", _tone(mine))
-        for side in SIDES
-        for clause in _disagreements([a for a in mine if a.side == side], writers, labels)
-    ]
-    return tuple(sentences)
+        parts.append(f"{names.of(unclear)} {_is(unclear)} undecided")
+    return f"; {enumerated(parts) or 'no reader here fits it'}"
 
 
-def _tone(agreements: Sequence[Agreement]) -> Tone:
-    differing = [agreement for agreement in agreements if agreement.status == "disagree"]
-    if not differing:
-        return Tone.GOOD
-    return Tone.BAD if any(agreement.judged for agreement in differing) else Tone.DIFFERENT
+def _is(subjects: Sequence[str]) -> str:
+    return "is" if len(subjects) == 1 else "are"
 
 
-def _whom(subjects: Sequence[str], writers: int, labels: Mapping[str, str]) -> str:
-    """The writers by name, or `every writer` where it is all of several."""
-    if len(subjects) == writers > 1:
-        return "every writer"
-    return enumerated(labels[subject] for subject in subjects)
+def _tone(*parties: Party) -> Tone:
+    return Tone.BAD if any(faulty(party.findings) for party in parties) else Tone.GOOD
 
 
-def _disagreements(mine: Sequence[Agreement], writers: int, labels: Mapping[str, str]) -> list[str]:
-    """One clause for all writers that are contradicted on this side in the same way."""
-    compared: dict[str, list[Agreement]] = {}
-    for pair in mine:
-        compared.setdefault(pair.writer, []).append(pair)
-    alike: dict[str, list[str]] = {}
-    for writer, pairs in compared.items():
-        differing = [pair for pair in pairs if pair.status == "disagree"]
-        if differing:
-            alike.setdefault(_extent(differing, pairs), []).append(writer)
-    return [
-        f"disagrees on {mine[0].side} with {_whom(subjects, writers, labels)} {extent}"
-        for extent, subjects in alike.items()
-    ]
+def _blame(group: Iterable[Disagreement]) -> Tone:
+    return Tone.BAD if any(one.judged for one in group) else Tone.DIFFERENT
 
 
-def _extent(differing: Sequence[Agreement], compared: Sequence[Agreement]) -> str:
-    """At which head sizes, at how many positions, and the smallest case."""
-    case = smallest_case(differing)
-    witness = f", where {misplacement_in_words(case.witness)}" if case.witness else ""
-    count, total = sum(a.disagreeing for a in differing), sum(a.positions for a in compared)
+def _by_extent(found: Iterable[Disagreement]) -> Mapping[str, list[Disagreement]]:
+    extents: dict[str, list[Disagreement]] = {}
+    for one in found:
+        extents.setdefault(_extent(one), []).append(one)
+    return extents
+
+
+def _extent(one: Disagreement) -> str:
+    case = one.smallest
     return (
-        f"{at_head_sizes(head_sizes(differing), head_sizes(compared))}, over "
-        f"{percentages([a.disagreeing / a.positions for a in differing])} of the positions "
-        f"({count:,} of {total:,} in all); smallest case: "
-        f"{configuration_in_words(case.configuration)}, "
-        f"{case.disagreeing:,} of {counted(case.positions, 'position')}{witness}"
+        f"{at_head_sizes(one.sizes, one.compared_sizes)}, {percentages(one.shares)} of the "
+        f"positions, {case.disagreeing:,} of {case.positions:,} in the smallest case "
+        f"({sizes_in_words(case.configuration)})"
     )
+
+
+def _clauses(group: Sequence[Disagreement], parties: int, names: Names) -> str:
+    """`a disagrees on K with every writer and on V with b, c on V with d`."""
+    by_reader: dict[str, dict[tuple[Party, ...], list[str]]] = {}
+    for one in group:
+        sides = by_reader.setdefault(one.reader, {}).setdefault(one.parties, [])
+        sides.append(one.side)
+    clauses: list[str] = []
+    for reader, against in by_reader.items():
+        verb = "" if clauses else "disagrees "
+        objects = [
+            f"on {enumerated(sides)} with {whom(who, parties, names)}"
+            for who, sides in against.items()
+        ]
+        clauses.append(f"{names.of([reader])} {verb}{enumerated(objects)}")
+    return ", ".join(clauses[:-1]) + (", and " if clauses[1:] else "") + clauses[-1]
+
+
+def whom(some: Sequence[Party], parties: int, names: Names) -> str:
+    """The writers by name, or `every writer` where it is all of several."""
+    if len(some) == parties > 1:
+        return "every writer"
+    return names.of(info.id for party in some for info in party.members)

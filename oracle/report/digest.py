@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+from oracle.geometry import SIDES
 from oracle.report.text import counted, enumerated, printable
 from oracle.verdict import FAULTY, NOT_OBTAINED, Agreement, Configuration, Defects, Finding
 
+_FEW = 6
+"""Head sizes that are listed one by one."""
 # The status that sums up several, the gravest first.
 _GRAVITY = (
     "out_of_region",
@@ -70,6 +74,17 @@ def map_in_words(findings: Iterable[Finding], nameless: str = "unnamed") -> str:
     return found.pop() if len(found) == 1 else "differs by geometry"
 
 
+def deeds_in_words(findings: Iterable[Finding]) -> str:
+    """`K scales linear and V scales swizzle_4x4`, or `K and V scales linear`."""
+    findings = list(findings)
+    maps = {side: map_in_words(scales(findings, side), "in no named layout") for side in SIDES}
+    if len(set(maps.values())) == 1:
+        return f"{enumerated(SIDES)} scales {maps[SIDES[0]]}"
+    return enumerated(
+        f"{side} scales {'unknown' if words == '-' else words}" for side, words in maps.items()
+    )
+
+
 def telling_first(findings: Iterable[Finding]) -> list[Finding]:
     """The same findings: the smallest planes first, and of one geometry the gravest, scales first.
 
@@ -92,10 +107,23 @@ def _size(configuration: Configuration) -> int:
 
 def configuration_in_words(configuration: Configuration) -> str:
     """`head size 64, 8 heads, page 16, HND, bf16`."""
+    sizes = sizes_in_words(configuration)
+    return f"{sizes}, {configuration.cache_layout}, {configuration.dtype}"
+
+
+def sizes_in_words(configuration: Configuration) -> str:
+    """`head size 64, 8 heads, page 16`: what counts of positions depend on."""
     heads = counted(configuration.num_heads, "head")
+    return f"head size {configuration.head_size}, {heads}, page {configuration.block_size}"
+
+
+def place(configuration: Configuration) -> tuple[int, int, int, str]:
+    """The configuration but for its dtype, to compare what was stored from different inputs."""
     return (
-        f"head size {configuration.head_size}, {heads}, page {configuration.block_size}, "
-        f"{configuration.cache_layout}, {configuration.dtype}"
+        configuration.head_size,
+        configuration.num_heads,
+        configuration.block_size,
+        configuration.cache_layout,
     )
 
 
@@ -108,7 +136,20 @@ def at_head_sizes(some: Sequence[int], every: Sequence[int] = ()) -> str:
     """`at head size 64`, or `at every head size from 64 to 576` where there are no others."""
     if len(some) > 1 and list(some) == list(every):
         return f"at every head size from {some[0]} to {some[-1]}"
+    if len(some) > _FEW:
+        return f"at {listed(some)}"
     return f"at head size{'s' if len(some) > 1 else ''} {enumerated(some)}"
+
+
+def listed(sizes: Sequence[int]) -> str:
+    """`64, 128, 192`, or in short `head sizes 64 to 576 in steps of 64`, `27 head sizes from …`."""
+    if len(sizes) <= _FEW:
+        return ", ".join(map(str, sizes))
+    steps = {after - before for before, after in pairwise(sizes)}
+    ends = f"{sizes[0]} to {sizes[-1]}"
+    if len(steps) == 1:
+        return f"head sizes {ends} in steps of {steps.pop()}"
+    return f"{len(sizes)} head sizes from {ends}"
 
 
 def defects_in_words(defects: Defects) -> str:
@@ -140,9 +181,15 @@ def witness_in_words(witness: Mapping[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def misplacement_in_words(witness: Mapping[str, Any]) -> str:
-    """What a disagreement's witness shows: who put the scale where, and who looks where."""
+def misplacement_in_words(witness: Mapping[str, Any], side: str) -> str:
+    """What a disagreement's witness shows: who put the scale where, and who looks where.
+
+    The side's own scale plane and the head itself go without saying, where both stay in them.
+    """
     places = {"writer", "reader"}
     spot = witness_in_words({key: value for key, value in witness.items() if key not in places})
     stored, sought = (printable(str(witness.get(place, "?"))) for place in ("writer", "reader"))
-    return f"{spot} is stored at {stored} and looked for at {sought}"
+    own = f"{side} scale head {witness.get('head')} "
+    if stored.startswith(own) and sought.startswith(own):
+        stored, sought = stored.removeprefix(own), sought.removeprefix(own)
+    return f"{spot} is stored at {stored}, looked for at {sought}"

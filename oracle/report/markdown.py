@@ -5,6 +5,7 @@ Names in it come from files and command lines: whatever could act as markup is e
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable
 
@@ -20,6 +21,7 @@ _MARKUP = re.compile(r"[\\`*|\[\]$#~]|(?<!\w)_+|_+(?!\w)")
 # What would start a list or underline the line before.
 _LEADING = re.compile(r"^(\d*)([-+=.)])")
 _MARKS = {Tone.GOOD: "✓ ", Tone.BAD: "✗ ", Tone.DIFFERENT: "≠ "}
+_UNFOLDED = "\n\n</details>\n"
 _SHORTENED = "\n\n*Shortened here: verdict.json has everything.*\n"
 
 
@@ -30,8 +32,12 @@ def as_markdown(title: str, sections: Iterable[Section], longest: int = MAX_BYTE
         text += "\n" + _section(section)
     if len(text.encode()) <= longest:
         return text
-    kept = text.encode()[: longest - len(_SHORTENED)].decode(errors="ignore")
-    return kept[: kept.rindex("\n")] + _SHORTENED
+    # Room for the end of a fold that the cut may fall into.
+    room = longest - len(_SHORTENED) - len(_UNFOLDED)
+    kept = text.encode()[:room].decode(errors="ignore")
+    kept = kept[: kept.rindex("\n")]
+    open_fold = kept.count("<details>") > kept.count("</details>")
+    return kept + (_UNFOLDED if open_fold else "") + _SHORTENED
 
 
 def escaped(text: str) -> str:
@@ -43,10 +49,15 @@ def escaped(text: str) -> str:
 def _section(section: Section) -> str:
     if isinstance(section, Paragraph):
         return "\n\n".join(_cell(sentence) for sentence in section.sentences) + "\n"
-    if isinstance(section, Listing):
-        items = "".join(f"- {_cell(item)}\n" for item in section.items)
-        return f"## {escaped(section.title)}\n\n{items}"
-    return _table(section)
+    body = _items(section) if isinstance(section, Listing) else _table(section)
+    if section.folded:
+        title = html.escape(section.title)
+        return f"<details>\n<summary>{title}</summary>\n\n{body.rstrip()}{_UNFOLDED}"
+    return f"## {escaped(section.title)}\n\n{body}"
+
+
+def _items(listing: Listing) -> str:
+    return "".join(f"- {_cell(item)}\n" for item in listing.items)
 
 
 def _cell(cell: Cell) -> str:
@@ -60,7 +71,7 @@ def _table(table: Table) -> str:
         *(_row(map(_cell, row)) for row in table.rows),
     ]
     note = f"\n{escaped(table.note)}\n" if table.note else ""
-    return f"## {escaped(table.title)}\n\n" + "\n".join(lines) + "\n" + note
+    return "\n".join(lines) + "\n" + note
 
 
 def _row(cells: Iterable[str]) -> str:

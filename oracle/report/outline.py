@@ -40,20 +40,25 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under columns; `note` explains the table."""
+    """Rows of cells under columns; `note` explains the table.
+
+    What is `folded` is a detail: a terminal leaves it out, Markdown folds it away.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    folded: bool = False
 
 
 @dataclass(frozen=True)
 class Listing:
-    """One line for each item."""
+    """One line for each item; `folded` as in a Table."""
 
     title: str
     items: tuple[Cell, ...]
+    folded: bool = False
 
 
 Section: TypeAlias = Paragraph | Table | Listing

@@ -9,13 +9,16 @@ from dataclasses import replace
 from oracle.geometry import SIDES
 from oracle.report.digest import (
     by_geometry,
+    deeds_in_words,
     faulty,
     head_sizes,
+    listed,
     map_in_words,
     obtained,
     scales,
 )
 from oracle.report.outline import Cell, Table, Tone
+from oracle.report.parties import Names, Party
 from oracle.report.text import enumerated, percentages, printable, shortened
 from oracle.subjects.base import SubjectInfo
 from oracle.verdict import FAULTY, Agreement, Finding, Verdict
@@ -23,18 +26,22 @@ from oracle.verdict import FAULTY, Agreement, Finding, Verdict
 _DIGEST_DIGITS = 12
 
 
-def at_a_glance(verdict: Verdict, role: str, labels: Mapping[str, str]) -> Table:
-    """One row for each subject of a role: where its scales are and whether that is as declared."""
+def at_a_glance(verdict: Verdict, role: str, names: Names) -> Table:
+    """One row for each subject of a role: where its scales are and whether that is as declared.
+
+    The readers are the context of a verdict about writers, and so a detail.
+    """
     return _without_empty_columns(
         Table(
             f"{role.capitalize()}s",
             (role, "arch", "dtype", "K scales", "V scales", "data", "as decl.", "geom.", "status"),
             tuple(
-                _glance(info, verdict.of_subject(info.id), labels[info.id])
+                _glance(info, verdict.of_subject(info.id), names.beside(info))
                 for info in verdict.subjects
                 if info.role == role
             ),
             "as decl.: as declared; geom.: geometries executed, of those asked for",
+            folded=role == "reader",
         )
     )
 
@@ -93,21 +100,31 @@ def _status(statuses: Sequence[str]) -> Cell:
     return Cell(", ".join(f"{status} {n}" for status, n in counts.items()) or "-", tone)
 
 
-def who_agrees(verdict: Verdict, labels: Mapping[str, str]) -> Table:
+def who_agrees(verdict: Verdict, names: Names) -> Table:
     """Writers down, readers across; only those that were compared."""
     pairs: dict[tuple[str, str], list[Agreement]] = {}
     for agreement in verdict.agreements:
         pairs.setdefault((agreement.writer, agreement.reader), []).append(agreement)
     writers = dict.fromkeys(writer for writer, _ in pairs)
     readers = dict.fromkeys(reader for _, reader in pairs)
+    looks = [
+        f"{names.of([reader])} reads {deeds_in_words(found)}"
+        for reader in readers
+        if (found := obtained(verdict.of_subject(reader)))
+    ]
     return Table(
         "Who reads where whom stored",
-        ("writer", *(labels[reader] for reader in readers)),
+        ("writer", *(names.of([reader]) for reader in readers)),
         tuple(
-            (Cell(labels[writer]), *(_pair(pairs.get((writer, reader), [])) for reader in readers))
+            (
+                Cell(names.of([writer])),
+                *(_pair(pairs.get((writer, reader), [])) for reader in readers),
+            )
             for writer in writers
         ),
-        "scales only; shares of a geometry's positions, from the least to the most",
+        "; ".join(
+            ("scales only; shares of a geometry's positions, from the least to the most", *looks)
+        ),
     )
 
 
@@ -133,27 +150,42 @@ def _pair(agreements: Sequence[Agreement]) -> Cell:
     return Cell("agree" + (f" ({undecided} undecided)" if undecided else ""), Tone.GOOD)
 
 
-def names_by_head_size(verdict: Verdict, labels: Mapping[str, str]) -> Table:
-    """The names that fit at each head size; head sizes and writers that share them share a row."""
-    stored: dict[tuple[str, str, int], list[str]] = {}
-    for info in verdict.subjects:
-        mine = [f for f in obtained(verdict.of_subject(info.id)) if f.positions]
-        if info.role != "writer":
-            continue
+def names_by_head_size(parties: Sequence[Party], names: Names) -> Table:
+    """The names that fit at each head size; head sizes and writers that share them share a row.
+
+    Empty where no writer's names change with the head size: then the writers' table has them all.
+    """
+    stored: dict[tuple[str, str, int], list[Party]] = {}
+    for party in parties:
+        mine = [finding for finding in obtained(party.findings) if finding.positions]
         for size in head_sizes(mine):
             here = [finding for finding in mine if finding.configuration.head_size == size]
             key, value = (map_in_words(scales(here, side)) for side in SIDES)
-            stored.setdefault((key, value, size), []).append(labels[info.id])
-    sizes: dict[tuple[str, str, str], list[int]] = {}
-    for (key, value, size), writers in stored.items():
-        sizes.setdefault((key, value, ", ".join(writers)), []).append(size)
+            stored.setdefault((key, value, size), []).append(party)
+    sizes: dict[tuple[str, str, tuple[Party, ...]], list[int]] = {}
+    for (key, value, size), who in stored.items():
+        sizes.setdefault((key, value, tuple(who)), []).append(size)
+    of_party = Counter(party for _, _, who in sizes for party in who)
+    rows = sorted(sizes.items(), key=lambda row: min(row[1]))
     return Table(
         "Scale layouts by head size",
         ("head size", "K scales", "V scales", "stored so by"),
         tuple(
-            tuple(map(Cell, (", ".join(map(str, sorted(group))), key, value, writers)))
-            for (key, value, writers), group in sorted(sizes.items(), key=lambda row: min(row[1]))
-        ),
+            tuple(
+                map(
+                    Cell,
+                    (
+                        listed(sorted(group)).replace("head sizes ", ""),
+                        key,
+                        value,
+                        names.of(info.id for party in who for info in party.members),
+                    ),
+                )
+            )
+            for (key, value, who), group in rows
+        )
+        if any(count > 1 for count in of_party.values())
+        else (),
         "a = b: both names are the same map there",
     )
 
@@ -174,5 +206,6 @@ def provenance(verdict: Verdict, labels: Mapping[str, str]) -> Table:
             )
             for info in verdict.subjects
         ),
+        folded=True,
     )
     return _without_empty_columns(table)

@@ -47,8 +47,9 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
 
 
 def show(sections: Iterable[Section], console: Console) -> None:
-    """Print the sections, an empty line between them."""
-    for index, section in enumerate(sections):
+    """Print the sections, an empty line between them; folded ones are left to the files."""
+    told = (s for s in sections if isinstance(s, Paragraph) or not s.folded)
+    for index, section in enumerate(told):
         if index:
             console.print()
         if isinstance(section, Paragraph):
@@ -86,11 +87,10 @@ def _parts(text: str, width: int, breaks: Sequence[re.Pattern[str]] = _BREAKS) -
         yield from [part] if cell_len(part.rstrip()) <= width else _parts(part, width, breaks[1:])
 
 
-def _hanging(item: Cell, width: int) -> RichTable:
+def _hanging(item: Cell, width: int) -> Text:
     """A list item whose further lines stand under its first."""
-    grid = RichTable.grid(padding=(0, 1, 0, 0))
-    grid.add_row("-", _wrapped(item, width - 2))
-    return grid
+    lines = _wrapped(item, width - 2).plain
+    return Text("- " + lines.replace("\n", "\n  "), _STYLES[item.tone])
 
 
 def _show_table(section: Table, console: Console) -> None:
