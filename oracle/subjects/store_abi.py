@@ -1,19 +1,22 @@
 """How a store kernel is launched: its parameters, grid and block.
 
 The parameters are those of vLLM's `reshape_and_cache_nvfp4_kernel`, which this project's own kernel
-shares: eight pointers and a pointer to the slots, two token strides
-in elements, three sizes, and the strides of the data and of the scale planes in bytes. One CTA
-stores one token; a thread takes one group of 16 values, more where a token has over 512 groups.
+shares: eight pointers and a pointer to the slots, two token strides in elements, three sizes, and
+the strides of the data and of the scale planes in bytes. Some development builds end with a bool
+that says whether V's scales are swizzled. One CTA stores one token; a thread takes one group of 16
+values, more where a token has over 512 groups. Kernels that spread a group over two threads, as
+vLLM's did up to 0.23, get twice the threads, at most 512 as well.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from oracle.geometry import CacheGeometry
 from oracle.machine.cubin import KernelInfo
+from oracle.machine.disassembly import Instruction
+from oracle.machine.operands import Imm
 
 POINTERS = (
     "key",
@@ -27,6 +30,7 @@ POINTERS = (
     "v_scale",
 )
 _SIZES = (8,) * len(POINTERS) + (8, 8) + (4, 4, 4) + (8,) * 6
+_SIZES_WITH_SWITCH = (*_SIZES, 1)
 MAX_THREADS = 512
 WARP = 32
 
@@ -34,7 +38,7 @@ WARP = 32
 def unsupported_params(kernel: KernelInfo) -> str | None:
     """Why the parameters of a kernel are not those of a store kernel; None where they are."""
     sizes = tuple(param.size for param in kernel.params)
-    if sizes == _SIZES:
+    if sizes in (_SIZES, _SIZES_WITH_SWITCH):
         return None
     return (
         f"its {len(sizes)} parameters of {list(sizes)} bytes are not those of a store kernel, "
@@ -42,9 +46,44 @@ def unsupported_params(kernel: KernelInfo) -> str | None:
     )
 
 
+def has_swizzle_switch(kernel: KernelInfo) -> bool:
+    """Whether the last parameter of a store kernel is the bool that swizzles V's scales."""
+    return len(kernel.params) == len(_SIZES_WITH_SWITCH)
+
+
+def threads_per_group(instructions: Iterable[Instruction]) -> int:
+    """How many neighbouring threads share a group of 16 values: 1, 2, 4, ...
+
+    Threads that share one find its largest value by butterfly shuffles; the widest of them, over
+    lanes `m` apart, is done by 2m threads. A kernel without shuffles does a group in one thread.
+    """
+    widest = 0
+    for instruction in instructions:
+        if instruction.opcode.startswith("SHFL.BFLY"):
+            masks = [o.value for o in instruction.operands if isinstance(o, Imm)]
+            # A shuffle with its mask in a register is another path of one that has it here.
+            if len(masks) == 2 and isinstance(masks[0], int):
+                widest = max(widest, masks[0])
+    return 2 * widest or 1
+
+
+@dataclass(frozen=True)
+class StoreAbi:
+    """What the launch of one store kernel depends on beside the geometry.
+
+    `swizzle_v` is the value of the trailing bool, for kernels that have one.
+    """
+
+    threads_per_group: int = 1
+    swizzle_v: bool = True
+
+
 @dataclass(frozen=True)
 class StoreLaunch:
-    """The numbers of one launch. Strides: tokens in elements, planes in bytes."""
+    """The numbers of one launch. Strides: tokens in elements, planes in bytes.
+
+    `scale_base` counts from the start of a side, which is where its data begins.
+    """
 
     tokens: int
     key_stride: int
@@ -54,9 +93,11 @@ class StoreLaunch:
     block_size: int
     data_strides: tuple[int, int, int]
     scale_strides: tuple[int, int, int]
+    scale_base: int
+    abi: StoreAbi = StoreAbi()
 
     @classmethod
-    def of(cls, geometry: CacheGeometry, tokens: int) -> StoreLaunch:
+    def of(cls, geometry: CacheGeometry, tokens: int, abi: StoreAbi | None = None) -> StoreLaunch:
         """The launch that stores `tokens` densely packed tokens into a cache."""
         token_stride = geometry.num_heads * geometry.head_size
         data, scale = geometry.data_strides, geometry.scale_strides
@@ -69,6 +110,8 @@ class StoreLaunch:
             block_size=geometry.block_size,
             data_strides=(geometry.page_bytes, data.head, data.token),
             scale_strides=(geometry.page_bytes, scale.head, scale.token),
+            scale_base=geometry.scale_base("K") - geometry.side_base("K"),
+            abi=abi or StoreAbi(),
         )
 
     @property
@@ -78,9 +121,9 @@ class StoreLaunch:
 
     @property
     def block(self) -> tuple[int, int, int]:
-        """A thread a group, at most 512, in whole warps."""
-        groups = self.num_heads * self.head_size // 16
-        return -(-min(groups, MAX_THREADS) // WARP) * WARP, 1, 1
+        """The threads of a token's groups, at most 512, in whole warps."""
+        threads = self.num_heads * self.head_size // 16 * self.abi.threads_per_group
+        return -(-min(threads, MAX_THREADS) // WARP) * WARP, 1, 1
 
     def params(self, kernel: KernelInfo, addresses: Mapping[str, int]) -> bytes:
         """The parameter block, given the address of each of `POINTERS`."""
@@ -88,7 +131,9 @@ class StoreLaunch:
         values += [self.key_stride, self.value_stride]
         values += [self.num_heads, self.head_size, self.block_size]
         values += [*self.data_strides, *self.scale_strides]
+        if has_swizzle_switch(kernel):
+            values.append(int(self.abi.swizzle_v))
         block = bytearray(kernel.param_size)
         for param, value in zip(kernel.params, values, strict=True):
-            struct.pack_into("<Q" if param.size == 8 else "<I", block, param.offset, value)
+            block[param.offset : param.offset + param.size] = value.to_bytes(param.size, "little")
         return bytes(block)
