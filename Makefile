@@ -7,13 +7,15 @@ OUT := reports/out
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help verdict test lint bench clean
+.PHONY: help verdict test lint numerics docs bench clean
 
 help:
 	@echo "make verdict  run the main job; leaves $(OUT)/verdict.json and verdict.md"
 	@echo "make test     run every test"
 	@echo "make lint     check style (ruff) and types (mypy --strict)"
 	@echo "make bench    measure the speed of the machine"
+	@echo "make numerics judge the stored values over ten million groups"
+	@echo "make docs     generate docs/numerics.md; WRITERS=... adds subjects"
 	@echo "make clean    remove $(VENV), $(OUT) and caches"
 
 verdict: $(VENV)/runtime.stamp
@@ -26,6 +28,12 @@ lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m mypy
+
+numerics: $(VENV)/runtime.stamp
+	$(RUN) harness.py numerics --groups 10000000
+
+docs: $(VENV)/runtime.stamp
+	$(RUN) harness.py numerics --docs docs/numerics.md $(WRITERS)
 
 bench: $(VENV)/test.stamp
 	$(RUN) benchmarks/run.py
