@@ -226,7 +226,7 @@ def test_stray_bytes_between_containers_are_refused() -> None:
 
 
 @given(st.data())
-@settings(max_examples=200, deadline=1000)
+@settings(max_examples=200, deadline=None)
 def test_hostile_bytes_raise_usage_errors_only(draw: st.DataObject) -> None:
     data = bytearray(shared_object(everything()) if draw.draw(st.booleans()) else everything())
     for _ in range(draw.draw(st.integers(1, 4))):

@@ -14,7 +14,7 @@ from oracle.machine.ir import PURE, Op, Type, Value
 I1, I32, I64, F32, F64 = Type.I1, Type.I32, Type.I64, Type.F32, Type.F64
 
 _BITCAST = {I32: F32, F32: I32, I64: F64, F64: I64}
-_COMMUTATIVE = frozenset("add mul and or xor eq foeq".split())
+_COMMUTATIVE = frozenset(["add", "mul", "and", "or", "xor", "eq", "foeq"])
 
 
 def _signed(bits: int, width: int) -> int:
@@ -70,7 +70,9 @@ class Builder:
             self._known[key] = values[0]
         return values
 
-    def _one(self, name: str, result: Type, *args: Value, attrs: tuple[int | str, ...] = ()) -> Value:
+    def _one(
+        self, name: str, result: Type, *args: Value, attrs: tuple[int | str, ...] = ()
+    ) -> Value:
         return self.emit(name, (result,), args, attrs)[0]
 
     def const(self, kind: Type, bits: int) -> Value:
@@ -120,7 +122,9 @@ class Builder:
         for x, y in ((a, b), (b, a)):
             factor = self.known(y)
             if factor is not None and factor & (factor - 1) == 0:
-                return self.const(a.type, 0) if factor == 0 else self.shl(x, factor.bit_length() - 1)
+                return (
+                    self.const(a.type, 0) if factor == 0 else self.shl(x, factor.bit_length() - 1)
+                )
         return self._binary("mul", a, b)
 
     def and_(self, a: Value, b: Value) -> Value:

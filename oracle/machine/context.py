@@ -17,6 +17,11 @@ from oracle.machine.operands import Address, Const, Imm, Operand, Reg, parse_ope
 
 SIGN = 0x8000_0000
 
+_SCALES = {"X4": 2, "X8": 3, "X16": 4}
+"""How far a register of a shared or local address is shifted, by its suffix."""
+
+_SIGNS = ("negate", "invert", "absolute", "logical_not")
+
 WHOLE_FILE = "PR"
 """All predicates together; nvdisasm files this operand of P2R and R2P as the guard."""
 
@@ -95,9 +100,17 @@ class Context(Builder):
     def write(self, name: str, value: Value) -> None:
         """Set a register where the guard holds."""
         if self.known(self.guard) != 1:
-            value = self.select(self.guard, value, self.read(name))
+            value = self._guarded(name, value)
         self._registers[name] = value
         self._written[name] = None
+
+    def _guarded(self, name: str, value: Value) -> Value:
+        """What a register holds after a write under the guard."""
+        old = self.read(name)
+        if name[0] == "U" and "U" not in (self.instruction.predicate or ""):
+            # Lanes decide about a register that the warp shares.
+            return self.emit("uniform", (value.type,), (value, self.guard, old))[0]
+        return self.select(self.guard, value, old)
 
     # -- operands in ----------------------------------------------------------------------------
 
@@ -135,17 +148,18 @@ class Context(Builder):
             at = self.add(at, self.read(f"{operand.base.file}{operand.base.index}"))
         return self.emit("ldc", (I32,), (at,), (operand.bank,))[0]
 
-    def _reject_suffixes(self, operand: Operand, *allowed: str) -> None:
-        suffixes = getattr(operand, "suffixes", ())
-        if any(name not in allowed for name in suffixes):
-            raise self.refuse(f"operand suffix .{'.'.join(suffixes)} is not understood")
+    def only(self, operand: Operand, *signs: str, suffixes: tuple[str, ...] = ()) -> None:
+        """Refuse an operand with other signs ("negate", ...) or suffixes than the given ones."""
+        found = getattr(operand, "suffixes", ())
+        if any(name not in suffixes for name in found):
+            raise self.refuse(f"operand suffix .{'.'.join(found)} is not understood")
+        if any(getattr(operand, sign, False) for sign in _SIGNS if sign not in signs):
+            raise self.refuse("the sign of an operand is not understood")
 
     def i32(self, operand: Operand) -> Value:
         """An integer operand: -x and ~x apply."""
-        self._reject_suffixes(operand)
+        self.only(operand, "negate", "invert")
         value = self._plain(operand)
-        if getattr(operand, "absolute", False):
-            raise self.refuse("|x| of an integer operand is not understood")
         if getattr(operand, "invert", False):
             value = self.not_(value)
         if getattr(operand, "negate", False):
@@ -158,12 +172,12 @@ class Context(Builder):
 
     def words(self, operand: Operand, count: int) -> tuple[Value, ...]:
         """`count` consecutive registers."""
-        self._reject_suffixes(operand)
+        self.only(operand)
         return tuple(self._plain(operand, word) for word in range(count))
 
     def i64(self, operand: Operand) -> Value:
         """A 64-bit operand: a register pair, 8 constant bytes, or a sign-extended immediate."""
-        self._reject_suffixes(operand, "64")
+        self.only(operand, "negate", "invert", suffixes=("64",))
         if isinstance(operand, Reg) and operand.constant:
             value = self.const(I64, 0)
         elif isinstance(operand, Imm):
@@ -180,7 +194,7 @@ class Context(Builder):
 
     def float_bits(self, operand: Operand) -> Value:
         """The i32 bits of an f32 operand: |x| and -x apply."""
-        self._reject_suffixes(operand)
+        self.only(operand, "negate", "absolute")
         value = self._plain(operand)
         if isinstance(operand, Imm):
             return value
@@ -193,7 +207,7 @@ class Context(Builder):
     def f32(self, operand: Operand) -> Value:
         """An f32 operand: |x| and -x apply."""
         value = self.bitcast(self._plain(operand))
-        self._reject_suffixes(operand)
+        self.only(operand, "negate", "absolute")
         if isinstance(operand, Imm):
             return value
         if getattr(operand, "absolute", False):
@@ -204,10 +218,13 @@ class Context(Builder):
 
     def f32_of_pair(self, operand: Operand, word: int) -> Value:
         """One half of an operand that holds two f32 in a register pair."""
-        self._reject_suffixes(operand, "F32x2.HI_LO", "F32x2", "HI_LO", "64")
-        if not isinstance(operand, Reg | Const) or operand.absolute:
+        self.only(operand, "negate", suffixes=("F32x2.HI_LO", "F32x2", "HI_LO", "64", "F32"))
+        if isinstance(operand, Imm):
+            return self.bitcast(self._plain(operand))
+        if not isinstance(operand, Reg | Const):
             raise self.refuse(f"operand {operand} is not understood")
-        value = self.bitcast(self._plain(operand, word))
+        # A single f32 stands for both halves.
+        value = self.bitcast(self._plain(operand, 0 if operand.suffixes == ("F32",) else word))
         return self.fneg(value) if operand.negate else value
 
     def fneg(self, value: Value) -> Value:
@@ -224,8 +241,9 @@ class Context(Builder):
 
     def predicate(self, operand: Operand) -> Value:
         """A predicate operand: !p applies."""
-        if not isinstance(operand, Reg) or operand.file not in ("P", "UP") or operand.suffixes:
+        if not isinstance(operand, Reg) or operand.file not in ("P", "UP"):
             raise self.refuse(f"operand {operand} is not a predicate")
+        self.only(operand, "logical_not")
         value = self.const(I1, 1)
         if not operand.constant:
             value = self.read(f"{operand.file}{operand.index}")
@@ -233,7 +251,7 @@ class Context(Builder):
 
     def address(self, operand: Operand, wide: bool) -> Value:
         """A memory operand as an i64; without `wide` its registers are 32-bit offsets."""
-        if not isinstance(operand, Address) or operand.space:
+        if not isinstance(operand, Address) or operand.space or operand.suffixes:
             raise self.refuse(f"address {operand} is not understood")
         total = self.const(I64 if wide else I32, operand.offset)
         for register in (operand.base, operand.uniform):
@@ -242,10 +260,10 @@ class Context(Builder):
         return total if wide else self.zext(total, I64)
 
     def _address_part(self, register: Reg, wide: bool) -> Value:
+        self.only(register, suffixes=("64", "U32") if wide else tuple(_SCALES))
         low = self.read(f"{register.file}{register.index}")
         if not wide:
-            self._reject_suffixes(register)
-            return low
+            return self.shl(low, _SCALES[register.suffixes[0]]) if register.suffixes else low
         if register.suffixes == ("U32",):
             return self.zext(low, I64)
         # A uniform register beside a 32-bit one holds the 64-bit base.
@@ -256,8 +274,9 @@ class Context(Builder):
     # -- registers out --------------------------------------------------------------------------
 
     def _target(self, operand: Operand, files: tuple[str, ...]) -> Reg | None:
-        if not isinstance(operand, Reg) or operand.file not in files or operand.suffixes:
+        if not isinstance(operand, Reg) or operand.file not in files:
             raise self.refuse(f"result {operand} is not understood")
+        self.only(operand)
         return None if operand.constant else operand
 
     def set_i32(self, operand: Operand, value: Value, word: int = 0) -> None:

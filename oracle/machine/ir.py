@@ -39,9 +39,25 @@ nearest even, are never contracted or reordered, keep subnormals, and return *so
 | converge | attr: convergence register | the active lanes will meet again at a reconverge |
 | abandon | attr: convergence register; (p) | lanes where p holds leave that scope |
 | require | attr: message; (p, guard) | a fault where p is false: the result would be undefined |
+| uniform | (value, guard, old) | of a warp: the value of the lanes where guard holds, or old |
+
+Only a launch of whole CTAs warp by warp (`oracle.machine.cta`) has the cooperative primitives:
+
+| primitive | signature | meaning |
+|---|---|---|
+| elect | (guard) | i1, one lane of the active ones |
+| atomic | attrs: space, operation; (address i64, value, guard) | i32 before the operation |
+| matrix | attr: shape; (address i64, guard) | i32 words: elements of 4 bits, each in a byte |
+| multiply | attrs: nibbles, bytes; (codes, scales, guard) | i32: four products, observed |
+| mbarrier | attr: operation; (address i64, operand, guard) | initialise, arrive or expect |
+| phase | attr: wait; (address i64, parity, guard) | i1, whether the phase of that parity is over |
+| tile | attr: rank; (shared, barrier, coordinates..., map i64, guard) | TMA: a tile to shared memory |
+| copy | attr: size; (shared i64, global i64, guard) | global to shared memory, past the registers |
+| workid | (shared, barrier, guard) | the next CTA to take over: there is none |
 
 A block ends in one terminator: ``branch`` (condition, taken, else), ``jump``, ``exit``
-(condition: lanes that leave, else), ``ret`` (address), ``barrier``, ``reconverge`` or ``warpsync``.
+(condition: lanes that leave, else), ``ret`` (address), ``barrier``,
+``meet`` (a named barrier), ``reconverge`` or ``warpsync``.
 """
 
 from __future__ import annotations
@@ -58,6 +74,9 @@ class Type(Enum):
     I64 = "i64"
     F32 = "f32"
     F64 = "f64"
+
+    # Members are singletons, and every operation built is looked up by its types.
+    __hash__ = object.__hash__
 
     @property
     def width(self) -> int:
@@ -88,8 +107,9 @@ class Op:
 class Terminator:
     """How a block ends.
 
-    ``kind``: branch, jump, exit, ret, barrier, reconverge, warpsync. ``value`` is the condition
-    (i1), the return address (i32), the barrier number or the member mask (i32).
+    ``kind``: branch, jump, exit, ret, barrier, meet, reconverge, warpsync. ``value`` is the
+    condition (i1), the return address (i32), the member mask (i32), or of a named barrier its
+    number plus 65536 times the threads that meet there (i32).
     ``target`` is the taken address, ``fallthrough`` the next one (-1 where there is none);
     ``token`` names the convergence register of a reconverge.
     """
@@ -130,6 +150,12 @@ class Function:
     constants: dict[int, bytes] = field(default_factory=dict)
 
     @property
+    def cooperative(self) -> bool:
+        """Whether only a launch of whole CTAs warp by warp can run the kernel."""
+        meets = any(block.terminator.kind == "meet" for block in self.blocks.values())
+        return meets or bool(self.primitives & COOPERATIVE)
+
+    @property
     def primitives(self) -> set[str]:
         """Names of the primitives the kernel needs."""
         return {op.name for block in self.blocks.values() for op in block.ops}
@@ -138,6 +164,9 @@ class Function:
 PURE = frozenset(
     "const get add sub mul and or xor shl lshr ashr zext sext trunc bitcast fbits eq ult slt foeq "
     "folt fole funo select fadd fsub fmul fma fmax fmin fpext fptrunc uitofp fptoui rcp ldc "
-    "special".split()
+    "special uniform".split()
 )
 """Primitives without effects: equal ones are merged, unused ones dropped."""
+
+COOPERATIVE = frozenset("elect atomic matrix multiply mbarrier phase tile copy workid".split())
+"""Primitives that only a launch of whole CTAs warp by warp provides."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from oracle.machine import primitives
-from oracle.machine.ir import Block, Function, Op, Type, Value
+from oracle.machine.ir import COOPERATIVE, Block, Function, Op, Type, Value
 
 DTYPES: dict[Type, type[np.generic]] = {
     Type.I1: np.bool_,
@@ -34,7 +35,10 @@ _INFIX = {
 }  # fmt: skip
 _CALL = {"select": "where", "fma": "fma", "fmax": "fmax", "fmin": "fmin", "fbits": "fbits"}
 _CONVERT = {"zext", "trunc", "fpext", "fptrunc", "uitofp", "fptoui"}
-_STATE = set("load store shuffle ballot require ldc special rcp converge abandon".split())
+_STATE = COOPERATIVE | set(
+    ["load", "store", "shuffle", "ballot", "require", "ldc", "special", "rcp", "converge", "abandon", "uniform"]
+)
+_NAMES_PC = COOPERATIVE | {"load", "store", "shuffle", "require"}
 
 _GLOBALS: dict[str, Any] = {
     "where": np.where,
@@ -48,39 +52,48 @@ _GLOBALS: dict[str, Any] = {
 BlockFunction = Callable[[Any], Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class CompiledBlock:
-    """A block ready to run: ``run(state)`` executes it and returns the terminator's value."""
+    """A block as a Python function, written and compiled when it is first needed.
+
+    Most kernels hold paths that few inputs take. `numbering` places registers in the state's
+    `registers`. With `one_warp` all lanes are of one warp and share its uniform registers.
+    """
 
     block: Block
-    run: BlockFunction
-    source: str
+    numbering: dict[str, int]
+    one_warp: bool = False
+
+    @cached_property
+    def run(self) -> BlockFunction:
+        """Executes the block on a state and returns the terminator's value."""
+        source, constants = _Writer(self.block, self.numbering, self.one_warp).write()
+        code = builtins.compile(source, f"<block {self.block.address:#06x}>", "exec")
+        namespace = {**_GLOBALS, **constants}
+        exec(code, namespace)  # the text holds names of this module and numbers only
+        function: BlockFunction = namespace["block"]
+        return function
 
 
-def compile_function(function: Function) -> tuple[dict[int, CompiledBlock], dict[str, int]]:
-    """Compile every block; also the register numbering used by the state's ``registers``."""
+def compile_function(
+    function: Function, one_warp: bool = False
+) -> tuple[dict[int, CompiledBlock], dict[str, int]]:
+    """Every block, and the register numbering used by the state's ``registers``."""
     numbering: dict[str, int] = {}
     for block in function.blocks.values():
         for op in block.ops:
             if op.name in ("get", "set"):
                 numbering.setdefault(str(op.attrs[0]), len(numbering))
-    blocks = {a: _compile(b, numbering) for a, b in function.blocks.items()}
+    blocks = {a: CompiledBlock(b, numbering, one_warp) for a, b in function.blocks.items()}
     return blocks, numbering
-
-
-def _compile(block: Block, numbering: dict[str, int]) -> CompiledBlock:
-    source, constants = _Writer(block, numbering).write()
-    code = builtins.compile(source, f"<block {block.address:#06x}>", "exec")
-    namespace = {**_GLOBALS, **constants}
-    exec(code, namespace)  # the text holds names of this module and numbers only
-    return CompiledBlock(block, namespace["block"], source)
 
 
 class _Writer:
     """Writes one block as Python source."""
 
-    def __init__(self, block: Block, numbering: dict[str, int]) -> None:
+    def __init__(self, block: Block, numbering: dict[str, int], one_warp: bool) -> None:
         self.block = block
+        self.one_warp = one_warp
         self.numbering = numbering
         self.names: dict[Value, str] = {}
         self.constants: dict[str, Any] = {}
@@ -100,13 +113,17 @@ class _Writer:
         """The source of ``block(s)`` and the constants it names."""
         lines: list[str] = []
         written: list[tuple[int, str]] = []
+        shared: list[tuple[int, str]] = []
         for position, op in enumerate(self.block.ops):
             if op.name == "const":
                 self._constant(op)
             elif op.name == "set":
-                written.append((self.numbering[str(op.attrs[0])], self.names[op.args[0]]))
+                name = str(op.attrs[0])
+                target = shared if self.one_warp and name[0] == "U" else written
+                target.append((self.numbering[name], self.names[op.args[0]]))
             else:
                 lines.append(self._statement(op, position))
+        lines += [f"R[{k}] = s.one({name})" for k, name in shared]
         lines += self._write_back(written)
         value = self.block.terminator.value
         lines.append(f"return {self.names[value] if value is not None else None}")
@@ -123,8 +140,10 @@ class _Writer:
 
     def _constant(self, op: Op) -> None:
         kind, bits = op.results[0].type, int(op.attrs[0])
-        unsigned = {1: np.uint8, 32: np.uint32, 64: np.uint64}[kind.width](bits)
-        value = np.bool_(bits) if kind is Type.I1 else unsigned.view(DTYPES[kind])
+        if kind is Type.I1:
+            value: np.generic = np.bool_(bits)
+        else:
+            value = (np.uint32(bits) if kind.width == 32 else np.uint64(bits)).view(DTYPES[kind])
         name = f"k{len(self.constants)}"
         self.constants[name] = value
         self.names[op.results[0]] = name
@@ -183,6 +202,6 @@ class _Writer:
             return f"{a[0]}.view(int32).astype(int64).view(uint64)"
         if op.name in _STATE:
             attrs = [repr(attr) for attr in op.attrs]
-            where = [str(op.pc)] if op.name in ("load", "store", "shuffle", "require") else []
+            where = [str(op.pc)] if op.name in _NAMES_PC else []
             return f"s.{op.name}({', '.join(attrs + where + a)})"
         raise AssertionError(f"no NumPy form for primitive {op.name}")

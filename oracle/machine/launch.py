@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.errors import UsageError
+from oracle.machine.context import Unsupported
 from oracle.machine.ir import Function, Terminator
 from oracle.machine.lanes import CompiledBlock, compile_function
 from oracle.machine.memory import MachineFault, Mask, Memory
 from oracle.machine.primitives import RcpModel, rcp_exact
-from oracle.machine.state import ConstantBank, State
+from oracle.machine.state import NO_SCOPE, ConstantBank, State
 
-CHUNK_LANES = 8192
+CHUNK_LANES = 16384
 """Lanes executed together: enough to hide the cost of a NumPy call, few enough for the cache."""
 STEP_LIMIT = 2_000_000
 """Instructions one chunk may issue; a store kernel needs a few thousand."""
@@ -46,9 +47,14 @@ class Program:
     """A kernel ready to launch, any number of times."""
 
     def __init__(self, function: Function) -> None:
+        """Compile the kernel. Raises Unsupported where only a launch warp by warp can run it."""
+        if function.cooperative:
+            raise Unsupported(f"kernel {function.name} needs its CTAs to be run warp by warp")
         self.function = function
         self.blocks, numbering = compile_function(function)
-        self._registers = [np.False_ if name.strip("U")[0] == "P" else np.uint32(0) for name in numbering]
+        self._registers = [
+            np.False_ if name.strip("U")[0] == "P" else np.uint32(0) for name in numbering
+        ]
 
     def launch(
         self,
@@ -136,7 +142,9 @@ class _Chunk:
         value = compiled.run(state)
         self._leave(compiled, mask, value)
 
-    def _leave(self, compiled: CompiledBlock, mask: Mask | None, value: NDArray[np.generic]) -> None:
+    def _leave(
+        self, compiled: CompiledBlock, mask: Mask | None, value: NDArray[np.generic]
+    ) -> None:
         end = compiled.block.terminator
         if end.kind == "jump":
             self._push(end.target, mask)
@@ -146,7 +154,7 @@ class _Chunk:
             self._push_if(end.fallthrough, rest)
         elif end.kind == "exit":
             leaving, rest = (mask, False) if value is None else self._split(mask, value)
-            if leaving is not False:
+            if not isinstance(leaving, bool):
                 self._exit(leaving)
             if self.living:
                 self._push_if(end.fallthrough, rest)
@@ -160,7 +168,7 @@ class _Chunk:
 
     def _split(
         self, mask: Mask | None, value: NDArray[np.generic]
-    ) -> tuple[Mask | None | bool, Mask | None | bool]:
+    ) -> tuple[Mask | bool | None, Mask | bool | None]:
         """Lanes of the group where value holds, and the others; False stands for none."""
         if np.ndim(value) == 0:
             return (mask, False) if value else (False, mask)
@@ -178,11 +186,11 @@ class _Chunk:
             mask = other | mask
         self.ready[address] = mask
 
-    def _push_if(self, address: int, mask: Mask | None | bool) -> None:
+    def _push_if(self, address: int, mask: Mask | bool | None) -> None:
         if not isinstance(mask, bool):
             self._push(address, mask)
 
-    def _exit(self, leaving: Mask | None | bool) -> None:
+    def _exit(self, leaving: Mask | None) -> None:
         if leaving is None:
             self.living = 0
             return
@@ -211,8 +219,10 @@ class _Chunk:
     def _release(self) -> None:
         """Let go every parked lane that has nobody to wait for; a fault where there is none."""
         still: list[_Parked] = []
-        for group in _together(self.parked):
-            free = group.mask & ~self._waiting(group)
+        self.parked = _together(self.parked)
+        waiting = [self._waiting(group) for group in self.parked]
+        for group, waits in zip(self.parked, waiting, strict=True):
+            free = group.mask & ~waits
             if free.any():
                 self._push(group.end.fallthrough, free)
                 group.mask = group.mask & ~free
@@ -227,13 +237,19 @@ class _Chunk:
             raise MachineFault(f"{self.name} deadlocks: {places} wait for lanes that never come")
 
     def _waiting(self, group: _Parked) -> Mask:
-        """Lanes that share a meeting with a living lane which is somewhere else."""
+        """Lanes that share a meeting with a living lane which has not come to any such meeting."""
         state = self.state
-        absent = self.alive & ~group.mask
+        absent = self.alive.copy()
+        for other in self.parked:
+            # Lanes meet on a barrier or a convergence register, wherever in the code they do so.
+            if (other.end.kind, other.end.token) == (group.end.kind, group.end.token):
+                absent &= ~other.mask
         if group.end.kind == "barrier":
             meeting = state.cta
         elif group.end.kind == "reconverge":
-            meeting = state.tokens[group.end.token] * state.warps + state.warp
+            scope = state.tokens.get(group.end.token, np.full(state.lanes, NO_SCOPE))
+            absent &= scope != NO_SCOPE
+            meeting = scope * state.warps + state.warp
         else:
             assert group.members is not None
             meeting = state.warp

@@ -6,7 +6,7 @@ results to zero. A result is kept as its distance in ulps from the correctly rou
 byte that is -1, 0 or 1.
 
 The file: `MAGIC`, a line of JSON about where the table comes from, with the sha256 of the 2^23
-bytes, and these bytes, compressed with zlib. `tools/rcp_dump` makes such files.
+bytes, and these bytes, compressed with zlib. `benchmarks/rcp_dump` makes such files.
 """
 
 from __future__ import annotations
@@ -97,9 +97,9 @@ def read_table(path: Path) -> tuple[Deltas, dict[str, Any]]:
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
     if len(data) > _MAX_FILE_BYTES or not data.startswith(MAGIC):
-        raise UsageError(f"{path} is no table of MUFU.RCP: make one with tools/rcp_dump")
+        raise UsageError(f"{path} is no table of MUFU.RCP: make one with benchmarks/rcp_dump")
     header, newline, packed = data[len(MAGIC) :].partition(b"\n")
-    damaged = UsageError(f"{path} is damaged: make it anew with tools/rcp_dump")
+    damaged = UsageError(f"{path} is damaged: make it anew with benchmarks/rcp_dump")
     if not newline or len(header) > _MAX_ABOUT_BYTES:
         raise damaged
     try:

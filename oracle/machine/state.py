@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,16 +14,20 @@ from oracle.machine.memory import U32, U64, MachineFault, Mask, Memory, StoreEve
 from oracle.machine.primitives import RcpModel
 
 WARP = 32
+NO_SCOPE = -1
+"""The convergence scope of a lane that has opened none or has left it: it waits for nobody."""
 Dim = tuple[int, int, int]
 
 _DRIVER_WORDS: dict[bool, dict[str, int]] = {
     # Where the driver puts the launch's own values in bank 0; Blackwell moved them. Read off
     # compiled kernels that return each of them.
-    False: {"ntid": 0x0, "nctaid": 0xC, "stack": 0x28},
-    True: {"ntid": 0x360, "nctaid": 0x370, "stack": 0x37C},
+    False: {"ntid": 0x0, "nctaid": 0xC, "local_window": 0x20, "stack": 0x28},
+    True: {"ntid": 0x360, "nctaid": 0x370, "local_window": 0x2F8, "stack": 0x37C},
 }
 _DESCRIPTOR = {80: 0x118, 86: 0x118, 89: 0x118, 90: 0x208}
 _BLACKWELL_DESCRIPTOR = 0x358
+LOCAL_WINDOW = 0x7E00_0100_0000
+"""Where local memory begins for a pointer that may point anywhere; no region is mapped there."""
 
 
 def architecture(arch: str) -> int:
@@ -38,8 +43,18 @@ class ConstantBank:
         self._known = known
 
     @classmethod
-    def of(cls, function: Function, grid: Dim, block: Dim, params: bytes) -> ConstantBank:
-        """Bank 0 as the driver fills it for this launch, and the banks the cubin brings."""
+    def of(
+        cls,
+        function: Function,
+        grid: Dim,
+        block: Dim,
+        params: bytes,
+        driver: Mapping[int, bytes] | None = None,
+    ) -> ConstantBank:
+        """Bank 0 as the driver fills it for this launch, and the banks the cubin brings.
+
+        `driver` are further bytes of bank 0 by offset.
+        """
         bank = bytearray(-(-(function.param_base + len(params) + 64) // 16) * 16)
         bank = bytearray(max(len(bank), 0x400))
         known = np.zeros(len(bank), dtype=bool)
@@ -52,9 +67,12 @@ class ConstantBank:
         words = _DRIVER_WORDS[number >= 100]
         put(words["ntid"], struct.pack("<3I", *block))
         put(words["nctaid"], struct.pack("<3I", *grid))
+        put(words["local_window"], struct.pack("<Q", LOCAL_WINDOW))
         put(words["stack"], struct.pack("<I", function.local_bytes))
         put(_DESCRIPTOR.get(number, _BLACKWELL_DESCRIPTOR), bytes(8))
         put(function.param_base, params)
+        for offset, data in (driver or {}).items():
+            put(offset, data)
         padded = {b: data + bytes(-len(data) % 4) for b, data in function.constants.items()}
         return cls({**padded, 0: bytes(bank)}, known)
 
@@ -65,7 +83,9 @@ class ConstantBank:
         if words is None or (index >= words.size).any():
             raise MachineFault(f"reads constant bank {bank} at {offset!r}, beyond what is known")
         if bank == 0 and not self._known[offset].all():
-            raise MachineFault(f"reads driver constant c[0][{int(np.min(offset)):#x}], not modelled")
+            raise MachineFault(
+                f"reads driver constant c[0][{int(np.min(offset)):#x}], not modelled"
+            )
         return words[index]
 
 
@@ -140,16 +160,13 @@ class State:
     def converge(self, register: int) -> None:
         """Open a convergence scope: the active lanes will meet again on this register."""
         self._next_token += 1
-        token = np.full(self.lanes, self._next_token)
-        old = self.tokens.get(register)
-        if self.merge is not None and old is not None:
-            token = np.where(self.merge, token, old)
-        self.tokens[register] = token
+        old = self.tokens.get(register, np.full(self.lanes, NO_SCOPE))
+        self.tokens[register] = np.where(self._mask(True), self._next_token, old)
 
     def abandon(self, register: int, guard: Any) -> None:
         """Take the active lanes for which `guard` holds out of a convergence scope."""
-        keep = ~self._mask(guard)
-        self.tokens[register] = np.where(keep, self.tokens[register], -1)
+        old = self.tokens.get(register, np.full(self.lanes, NO_SCOPE))
+        self.tokens[register] = np.where(self._mask(guard), NO_SCOPE, old)
 
     # -- memory ---------------------------------------------------------------------------------
 
@@ -186,9 +203,7 @@ class State:
             return self.memory.load(address, size, pc)
         return self._windows[space].load(self._row_of[space][lane], address, size, pc)
 
-    def store(
-        self, space: str, size: int, pc: int, address: Any, guard: Any, *words: Any
-    ) -> None:
+    def store(self, space: str, size: int, pc: int, address: Any, guard: Any, *words: Any) -> None:
         """Store from each active lane for which `guard` holds."""
         if self.active is None and np.ndim(guard) == 0 and guard:
             lane = np.arange(self.lanes)
@@ -204,6 +219,10 @@ class State:
         if np.ndim(value) == 0:
             return np.broadcast_to(value, lane.shape)
         return value if lane.size == self.lanes else value[lane]
+
+    def uniform(self, value: Any, guard: Any, old: Any) -> Any:
+        """A uniform register written under a predicate of lanes; each lane keeps its own here."""
+        return np.where(guard, value, old)
 
     # -- across a warp --------------------------------------------------------------------------
 
@@ -232,7 +251,9 @@ class State:
         source = np.where(inside, source, lane)
         index = np.arange(self.lanes) - lane + source
         taking_part = self._mask(guard)
-        bad = taking_part & ((index >= self.lanes) | ~taking_part[np.minimum(index, self.lanes - 1)])
+        bad = taking_part & (
+            (index >= self.lanes) | ~taking_part[np.minimum(index, self.lanes - 1)]
+        )
         if bad.any():
             raise MachineFault(f"pc {pc:#06x}: a shuffle reads a lane that does not take part")
         return value[np.minimum(index, self.lanes - 1)], inside
@@ -241,9 +262,10 @@ class State:
         """A bit for each active lane of the warp whose predicate holds, uint32 [lanes]."""
         votes = self._mask(guard) & np.broadcast_to(predicate, (self.lanes,))
         bits = votes.astype(np.uint32) << self.laneid
-        total = np.zeros(self.warps, dtype=np.uint32)
+        total: U32 = np.zeros(self.warps, dtype=np.uint32)
         np.bitwise_or.at(total, self.warp, bits)
-        return total[self.warp]
+        by_lane: U32 = total[self.warp]
+        return by_lane
 
     def require(self, message: str, pc: int, holds: Any, guard: Any) -> None:
         """A fault where `holds` is false in a lane that executes this."""

@@ -5,6 +5,7 @@ registers. The uniform twin of an instruction (UIADD3 of IADD3) means the same t
 """
 
 from oracle.machine.instructions import (
+    asynchronous,
     bits,
     compare,
     control,
@@ -14,12 +15,14 @@ from oracle.machine.instructions import (
     integer,
     memory,
     moves,
+    tensor,
     warp,
 )
 from oracle.machine.instructions.registry import MEANINGS
 
 __all__ = [
     "MEANINGS",
+    "asynchronous",
     "bits",
     "compare",
     "control",
@@ -29,5 +32,6 @@ __all__ = [
     "integer",
     "memory",
     "moves",
+    "tensor",
     "warp",
 ]

@@ -85,7 +85,7 @@ def plop3(c: Context, m: Modifiers) -> None:
     c.set_predicate(c.operand(1), second)
 
 
-@meaning("SHF", "USHF")
+@meaning("SHF", "USHF", operands=(4,))
 def shf(c: Context, m: Modifiers) -> None:
     """d = a word of {c:a} shifted by b: L left, R right; HI the high word, else the low one
 
@@ -135,16 +135,20 @@ def _funnel(
     return c.high(shifted) if high else c.low(shifted)
 
 
-@meaning("POPC", "UPOPC")
+@meaning("POPC", "UPOPC", operands=(2,))
 def popc(c: Context, m: Modifiers) -> None:
     """d = number of ones of a"""
-    x = c.i32(c.operand(1))
+    c.set_i32(c.operand(0), count_ones(c, c.i32(c.operand(1))))
+
+
+def count_ones(c: Context, x: Value) -> Value:
+    """The number of ones of an i32."""
     # Sums of neighbouring bits, pairs, nibbles, then all bytes by one multiplication.
     x = c.sub(x, c.and_(c.lshr(x, 1), c.const(I32, 0x55555555)))
     pairs = c.const(I32, 0x33333333)
     x = c.add(c.and_(x, pairs), c.and_(c.lshr(x, 2), pairs))
     x = c.and_(c.add(x, c.lshr(x, 4)), c.const(I32, 0x0F0F0F0F))
-    c.set_i32(c.operand(0), c.lshr(c.mul(x, c.const(I32, 0x01010101)), 24))
+    return c.lshr(c.mul(x, c.const(I32, 0x01010101)), 24)
 
 
 @meaning("FLO", "UFLO")
@@ -152,6 +156,8 @@ def flo(c: Context, m: Modifiers) -> None:
     """d = position of the highest one, ~0 where there is none; SH counts from the top"""
     unsigned, from_top = m.take("U32"), m.take("SH")
     outs = leading_predicates(c.instruction.operands[1:])
+    if len(c.instruction.operands) != 2 + outs or outs > 1:
+        raise c.refuse("operands are not understood")
     x = c.i32(c.operand(1 + outs))
     if not unsigned:
         x = c.xor(x, c.ashr(x, 31))
@@ -168,7 +174,7 @@ def flo(c: Context, m: Modifiers) -> None:
         c.set_predicate(c.operand(1), c.not_(zero))
 
 
-@meaning("BREV", "UBREV")
+@meaning("BREV", "UBREV", operands=(2,))
 def brev(c: Context, m: Modifiers) -> None:
     """d = a with its bits in reverse order"""
     x = c.i32(c.operand(1))
@@ -178,7 +184,7 @@ def brev(c: Context, m: Modifiers) -> None:
     c.set_i32(c.operand(0), c.or_(c.lshr(x, 16), c.shl(x, 16)))
 
 
-@meaning("SGXT", "USGXT")
+@meaning("SGXT", "USGXT", operands=(3,))
 def sgxt(c: Context, m: Modifiers) -> None:
     """d = the low b bits of a, sign-extended; U32: zero-extended; W wraps b at 32"""
     unsigned, wrap = m.take("U32"), m.take("W")
@@ -194,7 +200,7 @@ def sgxt(c: Context, m: Modifiers) -> None:
     c.set_i32(c.operand(0), shift(c.shl(x, 32 - amount), 32 - amount))
 
 
-@meaning("BMSK", "UBMSK")
+@meaning("BMSK", "UBMSK", operands=(3,))
 def bmsk(c: Context, m: Modifiers) -> None:
     """d = b ones from bit a on"""
     wrap = m.choose("W", "C") == "W"
@@ -212,5 +218,3 @@ def bmsk(c: Context, m: Modifiers) -> None:
     inside = c.ult(position, below)
     shifted = c.shl(ones(width), c.and_(position, limit))
     c.set_i32(c.operand(0), c.select(inside, shifted, c.const(I32, 0)))
-
-

@@ -31,13 +31,15 @@ def f2fp(c: Context, m: Modifiers) -> None:
     shape = m.choose("PACK_AB_MERGE_C", "PACK_AB", "PACK_B", "UNPACK_B_MERGE_C", "UNPACK_B")
     if relu or rounding != "RN" or not shape:
         raise c.refuse("this conversion is not modelled")
+    count = {"PACK_AB_MERGE_C": 4, "UNPACK_B": 2}.get(shape, 3)
+    if len(c.instruction.operands) != count:
+        raise c.refuse("operands are not understood")
     if shape.startswith("UNPACK"):
         _unpack(c, m, shape)
         return
-    source = m.choose("F32")
-    narrow = FORMATS.get(m.choose(*FORMATS))
-    if narrow is None or not source:
-        raise c.refuse("these formats are not modelled")
+    # Before sm_90 the spelling leaves out what is the default: F16 from F32.
+    m.take("F32")
+    narrow = FORMATS[m.choose(*FORMATS, default="F16")]
     width = narrow.sign_shift + 1
     high, low = c.f32(c.operand(1)), c.f32(c.operand(2))
     packed = c.or_(
@@ -62,7 +64,7 @@ def _unpack(c: Context, m: Modifiers, shape: str) -> None:
     c.set_i32(c.operand(0), c.or_(halves[0], c.shl(halves[1], 16)))
 
 
-@meaning("F2F")
+@meaning("F2F", operands=(2,))
 def f2f(c: Context, m: Modifiers) -> None:
     """d = a in another format: f32 to fp16 or bf16"""
     ftz, rounding = m.take("FTZ"), m.choose(*ROUNDINGS, default="RN")
@@ -73,7 +75,7 @@ def f2f(c: Context, m: Modifiers) -> None:
     c.set_i32(c.operand(0), encode(c, flush(c, value) if ftz else value, target, False))
 
 
-@meaning("F2I", "UF2I")
+@meaning("F2I", "UF2I", operands=(2,))
 def f2i(c: Context, m: Modifiers) -> None:
     """d = an f32 as an integer, saturating"""
     ftz, zero_nan = m.take("FTZ"), m.take("NTZ")
@@ -105,7 +107,7 @@ def f2i(c: Context, m: Modifiers) -> None:
         c.set_i32(c.operand(0), c.low(result))
 
 
-@meaning("I2F", "UI2F", "I2FP", "UI2FP")
+@meaning("I2F", "UI2F", "I2FP", "UI2FP", operands=(2,))
 def i2f(c: Context, m: Modifiers) -> None:
     """d = an integer as an f32"""
     m.take("F32")
@@ -130,6 +132,7 @@ def i2f(c: Context, m: Modifiers) -> None:
 def _integer(c: Context, width: int, signed: bool) -> Value:
     operand = c.operand(1)
     suffixes = getattr(operand, "suffixes", ())
+    c.only(operand, suffixes=suffixes)
     value = c.i32_part(operand)
     if width == 32:
         if suffixes:
@@ -143,5 +146,3 @@ def _integer(c: Context, width: int, signed: bool) -> Value:
         raise c.refuse("operand suffix is not understood")
     moved = c.shl(value, 32 - width - shift)
     return (c.ashr if signed else c.lshr)(moved, 32 - width)
-
-

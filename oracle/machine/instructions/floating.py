@@ -6,7 +6,9 @@ has the one pattern the hardware gives, applied where its bits are looked at.
 
 from __future__ import annotations
 
-from oracle.machine.builder import F64, I1, I32
+import struct
+
+from oracle.machine.builder import F32, F64, I1, I32
 from oracle.machine.context import Context, Modifiers
 from oracle.machine.instructions.compare import combine
 from oracle.machine.instructions.registry import meaning
@@ -15,6 +17,7 @@ from oracle.machine.ir import Value
 from oracle.machine.operands import Imm, Operand
 
 ROUNDINGS = ("RN", "RM", "RP", "RZ")
+_SCALES = {"D8": 0.125, "D4": 0.25, "D2": 0.5, "M2": 2.0, "M4": 4.0, "M8": 8.0}
 
 
 class _Arithmetic:
@@ -63,7 +66,7 @@ class _Arithmetic:
         return self.c.convert("fpext", x, F64)
 
 
-@meaning("FADD", "UFADD")
+@meaning("FADD", "UFADD", operands=(3,))
 def fadd(c: Context, m: Modifiers) -> None:
     """d = a + b"""
     how = _Arithmetic(c, m)
@@ -72,11 +75,15 @@ def fadd(c: Context, m: Modifiers) -> None:
     how.write(c.operand(0), c.float("fadd", a, b) if plain else how.sum(how.wide(a), how.wide(b)))
 
 
-@meaning("FMUL", "UFMUL")
+@meaning("FMUL", "UFMUL", operands=(3,))
 def fmul(c: Context, m: Modifiers) -> None:
-    """d = a * b"""
+    """d = a * b, times or divided by 2, 4 or 8 (M2 .. D8)"""
     how = _Arithmetic(c, m)
+    scale = m.choose(*_SCALES)
     a, b = how.read(c.operand(1)), how.read(c.operand(2))
+    if scale:
+        how.write(c.operand(0), _scaled_product(c, how, a, b, _SCALES[scale]))
+        return
     if how.rounding == "RN":
         how.write(c.operand(0), c.float("fmul", a, b))
         return
@@ -84,7 +91,21 @@ def fmul(c: Context, m: Modifiers) -> None:
     how.write(c.operand(0), to_f32(c, product, c.const(F64, 0), how.rounding))
 
 
-@meaning("FFMA", "UFFMA")
+def _scaled_product(c: Context, how: _Arithmetic, a: Value, b: Value, scale: float) -> Value:
+    """a * b * scale; whether it is rounded before it is scaled shows only in subnormals."""
+    if how.rounding != "RN":
+        raise c.refuse("directed rounding of a scaled product is not understood")
+    factor = c.f32_const(struct.unpack("<I", struct.pack("<f", scale))[0])
+    twice = c.float("fmul", c.float("fmul", a, b), factor)
+    exact = c.float("fmul", c.float("fmul", how.wide(a), how.wide(b)), how.wide(factor))
+    once = c.convert("fptrunc", exact, F32)
+    same = c.eq(c.fbits(once), c.fbits(twice))
+    message = "a scaled product is out of the range in which its rounding is known"
+    c.emit("require", (), (same, c.guard), (message,))
+    return once
+
+
+@meaning("FFMA", "UFFMA", operands=(4,))
 def ffma(c: Context, m: Modifiers) -> None:
     """d = a * b + c, rounded once"""
     how = _Arithmetic(c, m)
@@ -170,7 +191,8 @@ def float_comparison(c: Context, how: str, a: Value, b: Value) -> Value:
     return c.or_(equal, nan) if how == "EQU" else c.not_(c.or_(equal, nan))
 
 
-FLOAT_COMPARISONS = tuple("LTU EQU LEU GTU NEU GEU LT EQ LE GT NE GE NUM NAN".split())
+FLOAT_COMPARISONS = ("LTU", "EQU", "LEU", "GTU", "NEU", "GEU", "LT", "EQ", "LE", "GT", "NE", "GE")
+FLOAT_COMPARISONS += ("NUM", "NAN")
 
 
 @meaning("FSETP", "UFSETP")
@@ -207,7 +229,7 @@ def fset(c: Context, m: Modifiers) -> None:
     c.set_i32(c.operand(0), c.select(result, yes, c.const(I32, 0)))
 
 
-@meaning("FCHK")
+@meaning("FCHK", operands=(3,))
 def fchk(c: Context, m: Modifiers) -> None:
     """p = the quotient a/b needs the slow path
 
@@ -223,7 +245,7 @@ def fchk(c: Context, m: Modifiers) -> None:
     c.set_predicate(c.operand(0), outcome)
 
 
-@meaning("MUFU")
+@meaning("MUFU", operands=(2,))
 def mufu(c: Context, m: Modifiers) -> None:
     """d = 1/a under the launch's reciprocal model; the other functions have no model here"""
     source = c.operand(1)
@@ -236,7 +258,7 @@ def mufu(c: Context, m: Modifiers) -> None:
     c.set_f32(c.operand(0), c.rcp(c.f32(source)))
 
 
-@meaning("FRND")
+@meaning("FRND", operands=(2,))
 def frnd(c: Context, m: Modifiers) -> None:
     """d = a rounded to an integer: nearest even, FLOOR, CEIL or TRUNC"""
     mode = m.choose("FLOOR", "CEIL", "TRUNC", default="RN")
@@ -266,5 +288,3 @@ def to_integer(c: Context, x: Value, mode: str) -> Value:
     rounded = c.or_(c.bitcast(nearest), sign)
     nan = c.ult(c.const(I32, INFINITY), magnitude)
     return c.bitcast(c.select(c.or_(whole, nan), bits, rounded))
-
-

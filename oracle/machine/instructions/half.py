@@ -7,7 +7,6 @@ through f64 with its last bit made sticky.
 
 from __future__ import annotations
 
-
 from oracle.machine.builder import F32, F64, I32
 from oracle.machine.context import Context, Modifiers
 from oracle.machine.instructions.compare import combine
@@ -43,8 +42,9 @@ def _operands(c: Context, first: int) -> list[tuple[Value, Value]]:
 def _halves(c: Context, operand: Reg | Const | Imm) -> tuple[Value, Value]:
     """The halves an operand selects, |x| and -x applied."""
     parts = _PARTS.get(tuple(getattr(operand, "suffixes", ())))
-    if parts is None or getattr(operand, "invert", False):
+    if parts is None:
         raise c.refuse(f"operand {operand} is not understood")
+    c.only(operand, "negate", "absolute", suffixes=getattr(operand, "suffixes", ()))
     word = c.i32_part(operand)
     halves = []
     for place in parts:
@@ -109,8 +109,7 @@ def _fused(c: Context, form: Narrow, a: Value, b: Value, addend: Value) -> Value
         known = c.known(addend)
         if known is not None and known & 0x7FFF <= form.infinity_code:
             return addend
-        nan = c.ult(c.const(I32, form.infinity_code), c.and_(addend, c.const(I32, 0x7FFF)))
-        return c.select(nan, c.const(I32, form.nan), addend)
+        return c.select(_is_nan(c, form, addend), c.const(I32, form.nan), addend)
     x, y, z = (c.convert("fpext", decode(c, half, form), F64) for half in (a, b, addend))
     total, error = two_sum(c, c.float("fmul", x, y), z)
     return encode(c, _sticky_f32(c, total, error), form, False)
@@ -135,7 +134,7 @@ def _sticky_f32(c: Context, total: Value, error: Value) -> Value:
 
 
 def _extremum_of_halves(c: Context, m: Modifiers, count: int) -> None:
-    form = _format(m)
+    form, keep_nan = _format(m), m.take("NAN")
     if len(c.instruction.operands) < count + 2:
         raise c.refuse("operands are not understood")
     minimum = c.predicate(c.instruction.operands[-1])
@@ -147,8 +146,15 @@ def _extremum_of_halves(c: Context, m: Modifiers, count: int) -> None:
         best = values[0]
         for value in values[1:]:
             best = _better(c, form, minimum, best, value)
+        if keep_nan:
+            for value in values:
+                best = c.select(_is_nan(c, form, value), c.const(I32, form.nan), best)
         halves.append(best)
     _set(c, halves)
+
+
+def _is_nan(c: Context, form: Narrow, half: Value) -> Value:
+    return c.ult(c.const(I32, form.infinity_code), c.and_(half, c.const(I32, 0x7FFF)))
 
 
 def _better(c: Context, form: Narrow, minimum: Value, a: Value, b: Value) -> Value:
@@ -158,19 +164,17 @@ def _better(c: Context, form: Narrow, minimum: Value, a: Value, b: Value) -> Val
         signed = c.ashr(c.shl(half, 16), 16)
         return c.xor(signed, c.and_(c.ashr(signed, 31), c.const(I32, 0x7FFF)))
 
-    def nan(half: Value) -> Value:
-        return c.ult(c.const(I32, form.infinity_code), c.and_(half, c.const(I32, 0x7FFF)))
-
     keep = c.xor(c.slt(order(b), order(a)), minimum)
     result = c.select(keep, a, b)
-    result = c.select(nan(a), b, result)
-    result = c.select(nan(b), a, result)
-    return c.select(c.and_(nan(a), nan(b)), c.const(I32, form.nan), result)
+    a_nan, b_nan = _is_nan(c, form, a), _is_nan(c, form, b)
+    result = c.select(a_nan, b, result)
+    result = c.select(b_nan, a, result)
+    return c.select(c.and_(a_nan, b_nan), c.const(I32, form.nan), result)
 
 
 @meaning("HMNMX2")
 def hmnmx2(c: Context, m: Modifiers) -> None:
-    """d = p ? min(a, b) : max(a, b), half by half"""
+    """d = p ? min(a, b) : max(a, b), half by half; a NaN loses, with NAN it wins"""
     _extremum_of_halves(c, m, 2)
 
 
@@ -183,16 +187,33 @@ def vhmnmx(c: Context, m: Modifiers) -> None:
 @meaning("HSETP2")
 def hsetp2(c: Context, m: Modifiers) -> None:
     """p, q = the comparisons of the low and of the high halves"""
-    form = _format(m)
-    how, operator = m.choose(*FLOAT_COMPARISONS), m.choose("AND", "OR", "XOR")
     operands = c.instruction.operands
-    if not how or not operator or len(operands) not in (5, 6):
+    results = _comparisons(c, m, _format(m), operands[2:-1], operands[-1])
+    for place, result in zip(operands[:2], results, strict=True):
+        c.set_predicate(place, result)
+
+
+@meaning("HSET2")
+def hset2(c: Context, m: Modifiers) -> None:
+    """d = the comparisons of the halves, each as 1.0 (BF) or all ones, else zero"""
+    form, as_float = _format(m), m.take("BF")
+    operands = c.instruction.operands
+    yes = c.const(I32, form.bias << form.mantissa if as_float else _HALF)
+    results = _comparisons(c, m, form, operands[1:-1], operands[-1])
+    _set(c, [c.select(result, yes, c.const(I32, 0)) for result in results])
+
+
+def _comparisons(
+    c: Context, m: Modifiers, form: Narrow, compared: tuple[Operand, ...], other: Operand
+) -> list[Value]:
+    """The comparison of the low halves and that of the high ones, each joined with `other`."""
+    how, operator = m.choose(*FLOAT_COMPARISONS), m.choose("AND", "OR", "XOR")
+    if not how or not operator:
         raise c.refuse("operands are not understood")
-    other = c.predicate(operands[-1])
-    a_pair, b_pair = _compared(c, operands[2:-1])
-    for place, a, b in zip(operands[:2], a_pair, b_pair, strict=True):
-        result = float_comparison(c, how, decode(c, a, form), decode(c, b, form))
-        c.set_predicate(place, combine(c, operator, result, other))
+    joined = c.predicate(other)
+    halves = zip(*_compared(c, compared), strict=True)
+    results = [float_comparison(c, how, decode(c, a, form), decode(c, b, form)) for a, b in halves]
+    return [combine(c, operator, result, joined) for result in results]
 
 
 def _compared(c: Context, operands: tuple[Operand, ...]) -> list[tuple[Value, Value]]:
@@ -203,5 +224,3 @@ def _compared(c: Context, operands: tuple[Operand, ...]) -> list[tuple[Value, Va
     if len(pairs) != 2:
         raise c.refuse("operands are not understood")
     return pairs
-
-

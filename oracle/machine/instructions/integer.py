@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import reduce
 
-from oracle.machine.builder import I1, I32, I64
+from oracle.machine.builder import I32, I64
 from oracle.machine.context import Context, Modifiers
 from oracle.machine.instructions.registry import meaning
 from oracle.machine.ir import Value
@@ -65,9 +65,11 @@ def _add(c: Context, m: Modifiers, count: int) -> None:
     extended, wide = m.take("X"), m.take("64")
     target, *rest = c.instruction.operands
     outs = leading_predicates(tuple(rest))
+    for place in rest[:outs]:
+        c.only(place)
     carry_out = [o for o in rest[:outs] if isinstance(o, Reg) and not o.constant]
     sources, carry_in = rest[outs : outs + count], rest[outs + count :]
-    if len(sources) != count or bool(carry_in) != extended:
+    if len(sources) != count or bool(carry_in) != extended or len(carry_in) >= count:
         raise c.refuse("operands are not understood")
     if wide:
         if carry_out or extended:
@@ -89,7 +91,7 @@ def _add(c: Context, m: Modifiers, count: int) -> None:
         c.set_predicate(place, value)
 
 
-@meaning("VIADD", "UVIADD")
+@meaning("VIADD", "UVIADD", operands=(3,))
 def viadd(c: Context, m: Modifiers) -> None:
     """d = a + b"""
     m.ignore("U32")
@@ -106,8 +108,10 @@ def imad(c: Context, m: Modifiers) -> None:
     outs = leading_predicates(tuple(rest))
     carry_out, (a, b, addend, *carry_in) = rest[:outs], rest[outs:]
     carries = _carries(c, tuple(carry_in))
-    if bool(carry_in) != extended or (outs and not form):
+    if bool(carry_in) != extended or carry_in[1:] or (outs and not form):
         raise c.refuse("operands are not understood")
+    if any(c.known(c.predicate(place)) != 1 for place in carry_out[1:]):
+        raise c.refuse("a second carry is not understood")
     if not form:
         result = c.add(c.mul(c.i32(a), c.i32(b)), c.i32(addend))
         for carry in carries:
@@ -128,11 +132,9 @@ def imad(c: Context, m: Modifiers) -> None:
         c.set_i32(target, c.high(total))
     if carry_out:
         c.set_predicate(carry_out[0], carried)
-        for place in carry_out[1:]:
-            c.set_predicate(place, c.const(I1, 0))
 
 
-@meaning("IABS", "UIABS")
+@meaning("IABS", "UIABS", operands=(2,))
 def iabs(c: Context, m: Modifiers) -> None:
     """d = |a|"""
     value = c.i32(c.operand(1))
@@ -157,18 +159,51 @@ def vimnmx3(c: Context, m: Modifiers) -> None:
 
 
 def _choose_extremum(c: Context, m: Modifiers, count: int) -> None:
-    unsigned = m.choose("U32", "S32") == "U32"
-    target, *rest, choice = c.instruction.operands
-    outs = leading_predicates(tuple(rest))
-    if len(rest) != outs + count or any(not getattr(o, "constant", False) for o in rest[:outs]):
+    kind = m.choose("U32", "S32", "U64", "S64", "U16x2", "S16x2", default="S32")
+    wide = kind.endswith("64")
+    plain = [o for o in c.instruction.operands if not is_predicate(o)]
+    predicates = [o for o in c.instruction.operands if is_predicate(o)]
+    # Two results come before or after the register, and one more input after the choice; what
+    # they are for is not known, so that they must stand for nothing.
+    inputs = 2 if wide else 1
+    unused, (choice, *more) = predicates[:-inputs], predicates[-inputs:]
+    if c.instruction.operands[-inputs:] != tuple(predicates[-inputs:]) or len(unused) not in (0, 2):
         raise c.refuse("operands are not understood")
+    idle = all(c.known(c.predicate(o)) == 1 for o in unused)
+    idle = idle and all(c.known(c.predicate(o)) == 0 for o in more)
+    if len(plain) != count + 1 or not idle:
+        raise c.refuse("operands are not understood")
+    target, *sources = plain
     minimum = c.predicate(choice)
-    best, *others = (c.i32(source) for source in rest[outs:])
+    unsigned = kind.startswith("U")
+    if kind.endswith("x2"):
+        words = [c.i32(source) for source in sources]
+        halves = [
+            _extremum(c, [_half(c, word, place, unsigned) for word in words], unsigned, minimum)
+            for place in (0, 16)
+        ]
+        low = c.and_(halves[0], c.const(I32, 0xFFFF))
+        c.set_i32(target, c.or_(low, c.shl(halves[1], 16)))
+    elif wide:
+        c.set_i64(target, _extremum(c, [c.i64(source) for source in sources], unsigned, minimum))
+    else:
+        best = _extremum(c, [c.i32(source) for source in sources], unsigned, minimum)
+        c.set_i32(target, _clamped(c, m, best))
+
+
+def _half(c: Context, word: Value, place: int, unsigned: bool) -> Value:
+    """16 bits of a word from bit `place` on, extended to 32."""
+    shift = c.lshr if unsigned else c.ashr
+    return shift(c.shl(word, 16 - place), 16)
+
+
+def _extremum(c: Context, values: list[Value], unsigned: bool, minimum: Value) -> Value:
+    best, *others = values
     for value in others:
         # The larger of the two stays for a maximum, the not-larger for a minimum.
         keep = c.xor(_smaller(c, unsigned, value, best), minimum)
         best = c.select(keep, best, value)
-    c.set_i32(target, best)
+    return best
 
 
 @meaning("VIADDMNMX", "UVIADDMNMX")
@@ -178,7 +213,13 @@ def viaddmnmx(c: Context, m: Modifiers) -> None:
     target, a, b, bound, choice = c.instruction.operands
     total, other = c.add(c.i32(a), c.i32(b)), c.i32(bound)
     keep = c.xor(_smaller(c, unsigned, other, total), c.predicate(choice))
-    c.set_i32(target, c.select(keep, total, other))
+    c.set_i32(target, _clamped(c, m, c.select(keep, total, other)))
+
+
+def _clamped(c: Context, m: Modifiers, value: Value) -> Value:
+    """RELU: nothing below zero."""
+    zero = c.const(I32, 0)
+    return c.select(c.slt(value, zero), zero, value) if m.take("RELU") else value
 
 
 @meaning("LEA", "ULEA")

@@ -8,9 +8,7 @@ from oracle.machine.instructions.registry import meaning
 from oracle.machine.ir import Value
 from oracle.machine.operands import Const, Operand
 
-_HINTS = (
-    "CONSTANT STRONG WEAK GPU SYS SM CTA EF EL EU LU NA LTC64B LTC128B LTC256B PRIVATE".split()
-)
+_HINTS = ["CONSTANT", "STRONG", "WEAK", "GPU", "SYS", "SM", "CTA", "EF", "EL", "EU", "LU", "NA", "LTC64B", "LTC128B", "LTC256B", "PRIVATE"]
 _NARROW = {"U8": 1, "S8": 1, "U16": 2, "S16": 2}
 
 
@@ -44,15 +42,15 @@ def _store(c: Context, m: Modifiers, space: str, address: Value) -> None:
     c.emit("store", (), (address, c.guard, *words), (space, size))
 
 
-@meaning("LDG")
+@meaning("LDG", "LD", operands=(2,))
 def ldg(c: Context, m: Modifiers) -> None:
-    """d = global memory"""
+    """d = global memory; a generic address outside of it is unmapped here"""
     m.ignore(*_HINTS)
     m.take("E")
     _load(c, m, "global", c.address(c.operand(1), wide=True))
 
 
-@meaning("STG")
+@meaning("STG", operands=(2,))
 def stg(c: Context, m: Modifiers) -> None:
     """global memory = a"""
     m.ignore(*_HINTS)
@@ -60,38 +58,39 @@ def stg(c: Context, m: Modifiers) -> None:
     _store(c, m, "global", c.address(c.operand(0), wide=True))
 
 
-@meaning("LDS")
+@meaning("LDS", operands=(2,))
 def lds(c: Context, m: Modifiers) -> None:
     """d = shared memory"""
     _load(c, m, "shared", c.address(c.operand(1), wide=False))
 
 
-@meaning("STS")
+@meaning("STS", operands=(2,))
 def sts(c: Context, m: Modifiers) -> None:
     """shared memory = a"""
     _store(c, m, "shared", c.address(c.operand(0), wide=False))
 
 
-@meaning("LDL")
+@meaning("LDL", operands=(2,))
 def ldl(c: Context, m: Modifiers) -> None:
     """d = the lane's local memory"""
     m.ignore("LU")
     _load(c, m, "local", c.address(c.operand(1), wide=False))
 
 
-@meaning("STL")
+@meaning("STL", operands=(2,))
 def stl(c: Context, m: Modifiers) -> None:
     """the lane's local memory = a"""
     _store(c, m, "local", c.address(c.operand(0), wide=False))
 
 
-@meaning("LDC", "LDCU", "ULDC")
+@meaning("LDC", "LDCU", "ULDC", operands=(2,))
 def ldc(c: Context, m: Modifiers) -> None:
     """d = constant memory"""
     size, signed = _size(m)
     source = c.operand(1)
     if not isinstance(source, Const) or (size < 4 and source.base is not None):
         raise c.refuse("operands are not understood")
+    c.only(source)
     if size >= 4:
         words = tuple(c.constant(source, source.offset + 4 * i) for i in range(size // 4))
     else:
