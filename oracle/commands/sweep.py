@@ -1,0 +1,84 @@
+"""`sweep`: execute every attention kernel of a wheel, and publish what each reads."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from oracle import __version__
+from oracle.diskcache import cache_dir
+from oracle.errors import UsageError
+from oracle.report import scalelayout, terminal
+from oracle.report.markdown import as_markdown
+from oracle.report.sweeptable import sections
+from oracle.run import default_jobs
+from oracle.subjects.flashinfer import parse_source, wheel_of
+from oracle.subjects.spec import writers_from_specs
+from oracle.sweep import Row, sweep
+
+TITLE = "What the attention kernels read"
+DOCS_TITLE = "K scale layout"
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run or go on with a sweep; raises OracleError for what the arguments ask in vain."""
+    source = parse_source(arguments.spec)
+    if source is None:
+        raise UsageError(f"{arguments.spec} names no wheel: give flashinfer-cubin==X or PATH.whl")
+    what = arguments.spec.partition(":")[0]
+    kept = cache_dir() / "sweeps" / f"{Path(what).name}.jsonl"
+    directory = Path(arguments.wheel_dir) if arguments.wheel_dir else None
+    with wheel_of(source, directory, arguments.offline) as path:
+        rows = sweep(
+            path,
+            kept,
+            pattern=source.pattern,
+            jobs=arguments.jobs or default_jobs(),
+            progress=_show if sys.stderr.isatty() else None,
+        )
+    if arguments.json:
+        sys.stdout.write(as_json(rows, what))
+    else:
+        terminal.show(sections(rows, what), terminal.console())
+    if arguments.output is not None:
+        publish(rows, what, Path(arguments.output))
+    if arguments.docs is not None:
+        command = f"layout-oracle sweep {what} --docs {arguments.docs}"
+        text = as_markdown(
+            DOCS_TITLE,
+            scalelayout.sections(rows, writers_from_specs(["store"], (), ("bf16",)), what, command),
+        )
+        Path(arguments.docs).write_text(text, encoding="utf-8")
+        print(f"wrote {arguments.docs}", file=sys.stderr)
+    return int(any(row.problem for row in rows))
+
+
+def publish(rows: list[Row], what: str, directory: Path) -> None:
+    """Write the rows and their table into a directory, under the name of what was swept."""
+    directory.mkdir(parents=True, exist_ok=True)
+    name = "".join(
+        c if c.isalnum() or c in ".-" else "-" for c in Path(what).name.replace("==", "-")
+    )
+    (directory / f"{name}.readers.json").write_text(as_json(rows, what), encoding="utf-8")
+    table = as_markdown(TITLE, sections(rows, what))
+    (directory / f"{name}.readers.md").write_text(table, encoding="utf-8")
+    print(f"wrote {directory / name}.readers.json and .md", file=sys.stderr)
+
+
+def as_json(rows: list[Row], what: str) -> str:
+    """The rows as a JSON document; how long each took is left out."""
+    document = {
+        "tool": {"name": "layout-oracle", "version": __version__},
+        "source": what,
+        "rows": [{k: v for k, v in asdict(row).items() if k != "seconds"} for row in rows],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def _show(done: int, total: int, name: str) -> None:
+    print(
+        f"\r{done} of {total}: {name[:100]:100}", end="\n" if done == total else "", file=sys.stderr
+    )
