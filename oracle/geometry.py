@@ -21,7 +21,7 @@ Offsets are in bytes from the start of the cache. Source: vLLM's `reshape_and_ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple, TypeAlias
@@ -151,6 +151,12 @@ class CacheGeometry:
     def num_slots(self) -> int:
         """Tokens the cache holds; slot = page * N + token in the page."""
         return self.num_blocks * self.block_size
+
+    def in_words(self) -> str:
+        """The geometry for a person, without the number of pages."""
+        heads = f"{self.num_heads} head{'s' if self.num_heads > 1 else ''}"
+        sizes = f"head size {self.head_size}, {heads}, block size {self.block_size}"
+        return f"{sizes}, {self.cache_layout}"
 
     @property
     def data_strides(self) -> Strides:
@@ -309,6 +315,29 @@ def overlaps(regions: Iterable[Region]) -> list[tuple[Region, Region]]:
         for one, other in combinations(regions, 2)
         if max(one.start, other.start) < min(one.stop, other.stop)
     ]
+
+
+def check(
+    tensor: Any,
+    split: str = "vllm",
+    *,
+    dims: str | None = None,
+    layout: str | None = None,
+    parties: Collection[str] = (),
+) -> str | None:
+    """Why a kv_cache tensor must not be used as it is carved, or None where it may be.
+
+    Takes a torch tensor or NumPy array of bytes, on any device, and looks at its shape, strides and
+    storage only, so an engine can ask as it starts: `if reason := check(cache): raise
+    ValueError(reason)`. `split` names the way of carving, `dims` what the dimensions of the shape
+    are, `layout` the order that the strides should be in, and `parties` contracts that must be
+    usable. See `oracle.views`. Raises UsageError for a tensor that is no NVFP4 cache.
+    """
+    # Looked up late: `oracle.views` is built on this module, and only this entrance leads back.
+    from oracle.views.examine import reason_against
+    from oracle.views.planes import view_split
+
+    return reason_against(tensor, view_split(split), dims, layout, parties)
 
 
 def _unknown_order(strides: Sequence[int], known: Sequence[CacheGeometry]) -> str:

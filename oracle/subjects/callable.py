@@ -1,11 +1,16 @@
-"""A Python function as a writer, called like vLLM's `reshape_and_cache_flash`.
+"""A Python function as a writer or a reader, imported into this process.
+
+A writer is called like vLLM's `reshape_and_cache_flash`:
 
     function(key, value, key_cache, value_cache, slot_mapping, kv_cache_dtype, k_scale, v_scale)
 
 `key` and `value` are [T, H, D]; the caches are uint8 views [B, N, H, D/2 + S] of one allocation,
 strided as HND or NHD say; `slot_mapping` is int64 [T], `kv_cache_dtype` "nvfp4", the scales float32
-of one element. A module that imports torch gets torch tensors; any other gets NumPy arrays, in
-which bf16 values come as float32, since NumPy has no bf16.
+of one element. A reader is called like vLLM's `dequant_nvfp4_kv_cache`, once for each side: see
+`oracle.subjects.dequantiser`.
+
+A module that imports torch gets torch tensors (block scales as float8_e4m3fn); any other gets NumPy
+arrays (block scales as uint8), in which bf16 values come as float32, since NumPy has no bf16.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import importlib
 import inspect
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -25,8 +31,23 @@ from numpy.typing import NDArray
 from oracle.errors import UsageError
 from oracle.formats import DTYPES
 from oracle.geometry import CacheGeometry, StridedView
-from oracle.requests import Stored, StoreRequest
+from oracle.requests import ReadRequest, Stored, StoreRequest
 from oracle.subjects.base import SubjectInfo
+from oracle.subjects.dequantiser import (
+    TRIAL,
+    Calling,
+    DequantiserRaised,
+    Parameter,
+    calling,
+    check_flags,
+    flags_in_words,
+    of_slots,
+    parse_flags,
+    result_shape,
+    trial,
+)
+from oracle.views.planes import SPLITS, Plane
+from oracle.views.tensor import of_geometry
 
 
 def load_function(spec: str) -> Callable[..., Any]:
@@ -39,7 +60,7 @@ def load_function(spec: str) -> Callable[..., Any]:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"{spec}: importing {module_name} failed: {_line(error)}") from error
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if function is None or not callable(function):
@@ -48,8 +69,11 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 
 def _line(error: BaseException) -> str:
+    """An exception in one line: its type, its first line, and where it was raised."""
     text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
 
 
 def _digest(function: Callable[..., Any]) -> str | None:
@@ -87,18 +111,120 @@ class CallableWriter:
     def write(self, request: StoreRequest) -> Stored:
         """Call the function. Raises UsageError where it raises or stores nothing."""
         cache = request.cache.copy()
-        torch = sys.modules.get("torch") if self._uses_torch() else None
+        torch = sys.modules.get("torch") if _uses_torch(self._function) else None
         arguments = _torch_arguments(torch, request, cache) if torch else _arguments(request, cache)
+        where = request.geometry.in_words()
         try:
             self._function(*arguments)
-        except Exception as error:
-            raise UsageError(f"{self.spec} raised {_line(error)}") from error
+        except (Exception, SystemExit) as error:
+            # A subject's own exit must not become the tool's.
+            raise UsageError(f"{self.spec} raised {_line(error)}, given {where}") from error
         if request.slot_mapping.size and np.array_equal(cache, request.cache):
-            raise UsageError(f"{self.spec} stored nothing: the cache is as it was before the call")
+            raise UsageError(
+                f"{self.spec} stored nothing, given {where}: the cache is as it was before the call"
+            )
         return Stored(cache)
 
-    def _uses_torch(self) -> bool:
-        return hasattr(inspect.getmodule(self._function), "torch")
+
+class CallableReader:
+    """Calls a dequantiser for K and for V, on every page of the cache."""
+
+    def __init__(self, spec: str) -> None:
+        """Import the function of `package.module:function[,k.FLAG=VALUE…]` and try it once.
+
+        Raises UsageError for one that cannot be imported, takes something else, or raises.
+        """
+        self.spec = spec
+        name, _, options = spec.partition(",")
+        self._function = load_function(name)
+        self._calling = _calling(name, self._function)
+        self._flags = parse_flags(name, options)
+        check_flags(name, self._calling, self._flags)
+        self.info = SubjectInfo(
+            id=spec,
+            role="reader",
+            name=f"{name}{flags_in_words(self._flags)}",
+            executor="callable",
+            artifact_sha256=_digest(self._function),
+        )
+        try:
+            self.read(trial(TRIAL))
+        except DequantiserRaised as error:
+            raise UsageError(str(error)) from error
+
+    def __reduce__(self) -> tuple[type[CallableReader], tuple[str]]:
+        """Another process imports the function anew."""
+        return CallableReader, (self.spec,)
+
+    def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
+        """A function is asked about everything."""
+        return None
+
+    def read(self, request: ReadRequest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Call the function for each side. Raises DequantiserRaised where it raises."""
+        torch = sys.modules.get("torch") if _uses_torch(self._function) else None
+        keys, values = (
+            of_slots(request, self._side(torch, request, side, scale))
+            for side, scale in (("K", request.k_scale), ("V", request.v_scale))
+        )
+        return keys, values
+
+    def _side(
+        self, torch: Any, request: ReadRequest, side: str, scale: float
+    ) -> NDArray[np.float32]:
+        geometry = request.geometry
+        views = [
+            _view(torch, request.cache, plane)
+            for plane in SPLITS["contiguous"].planes(of_geometry(geometry))
+            if plane.side == side
+        ]
+        inputs = (*views, scale, geometry.head_size, geometry.block_size)
+        arguments, named = self._calling.arguments(side, inputs, self._flags[side])
+        try:
+            values = np.asarray(self._function(*arguments, **named), np.float32)
+        except Exception as error:
+            raise DequantiserRaised(f"{self.spec} raised {_line(error)}") from error
+        if values.shape != result_shape(geometry):
+            raise DequantiserRaised(
+                f"{self.spec} gave {list(values.shape)} for {side}, not "
+                f"{list(result_shape(geometry))}"
+            )
+        return values
+
+
+def _calling(spec: str, function: Callable[..., Any]) -> Calling:
+    """How a function is called, from its signature."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{spec} has no signature: give a Python function") from error
+    parameters = [
+        Parameter(p.name, p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+        for p in signature.parameters.values()
+    ]
+    return calling(spec, parameters, str(signature))
+
+
+def _view(torch: Any, cache: NDArray[np.uint8], plane: Plane) -> Any:
+    """A plane [B, H, N, bytes] of a cache, as the function's own kind of array."""
+    if torch is None:
+        return as_strided(cache[plane.base :], plane.shape, plane.strides, writeable=False)
+    # Torch has no read-only tensors, so it gets a copy of what belongs to the request.
+    whole = torch.from_numpy(cache.copy())
+    view = whole.as_strided(plane.shape, tuple(plane.strides), plane.base)
+    return view.view(torch.float8_e4m3fn) if plane.kind == "scale" else view
+
+
+def _uses_torch(function: Callable[..., Any]) -> bool:
+    """Whether the function's module holds torch, or anything that came from it."""
+    held = vars(inspect.getmodule(function) or object).values()
+    return any(_home(thing) == "torch" for thing in held)
+
+
+def _home(thing: Any) -> str:
+    """The top-level package a module, class or function comes from."""
+    name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None)
+    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 def _arguments(request: StoreRequest, cache: NDArray[np.uint8]) -> tuple[Any, ...]:
