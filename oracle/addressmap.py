@@ -81,8 +81,9 @@ class Written:
     """What a writer did to the cache: four maps, and the bytes it touched.
 
     `maps` by (side, plane). `touched` are the distinct offsets stored to, rising, and `times` how
-    often each (1 where the executor cannot tell); `unexplained` are stores whose byte names no
-    coordinate. `faults` are one line each.
+    often each (1 where the executor cannot tell); `unexplained` are offsets of stores whose byte
+    names no coordinate, and `padding` those of them that carry what only a padding token carries. `faults` are one line each. `misaligned` are offsets of stores, rising, that no GPU
+    executes.
     """
 
     maps: dict[tuple[str, str], AddressMap]
@@ -90,6 +91,8 @@ class Written:
     times: IntArray
     unexplained: IntArray
     faults: tuple[str, ...]
+    misaligned: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    padding: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from oracle.errors import UsageError
 
-SCALE_CODES = np.array([c for c in range(0x07, 0x79) if c != 0x22], dtype=np.uint8)
-"""113 positive E4M3 codes a scale byte may carry. 0x22 is left out: it is what a reader would take
+PADDING_SCALE = 0x22
+"""The scale of a token that must not be stored; no word has it. It is also what a reader would take
 for a scale if it looked among data bytes that all hold 1.0."""
+
+PADDING_BYTE = 0x77
+"""Two codes of +6, which such a token carries in all passes but two; no word has it twice."""
+
+SCALE_CODES = np.array(
+    [c for c in range(0x06, 0x79) if c not in (PADDING_SCALE, PADDING_BYTE)], dtype=np.uint8
+)
+"""113 positive E4M3 codes a scale byte may carry."""
 
 GUARD_CODE = 0x7
 """E2M1 +6: the largest magnitude, which fixes a group's scale. No symbol uses it."""

@@ -9,10 +9,19 @@ import numpy as np
 from oracle.addressmap import AddressMap, Read, Written
 from oracle.candidates import candidate
 from oracle.contracts import kept, misread_by
-from oracle.geometry import PLANES, SIDES
-from oracle.recognise import Recognition, expected_offset, faults_of, recognise
+from oracle.geometry import PLANES, SIDES, CacheGeometry
+from oracle.recognise import (
+    Faults,
+    Recognition,
+    expected_offset,
+    faults_of,
+    linear_data_faults,
+    linear_data_shape,
+    reader_faults_of,
+    recognise,
+)
 from oracle.subjects.base import SubjectInfo
-from oracle.verdict import Agreement, Configuration, Defects, Finding, Witness
+from oracle.verdict import FAULTY, Agreement, Configuration, Finding, Witness
 
 
 def not_obtained(
@@ -42,33 +51,52 @@ def writer_findings(
     findings = []
     for (side, plane), amap in written.maps.items():
         faults = faults_of(amap, written)
-        wrong = {
-            "out_of_region": faults.out_of_region,
-            "overlap": faults.overlap,
-            "gap": faults.gap,
-        }
-        findings.append(
-            _finding(info, side, plane, configuration, amap, faults.defects, wrong, written.faults)
-        )
+        findings.append(_finding(info, side, plane, configuration, amap, faults, written.faults))
     return findings
+
+
+def data_finding(
+    info: SubjectInfo,
+    side: str,
+    configuration: Configuration,
+    geometry: CacheGeometry,
+    pages: tuple[int, ...],
+    written: Written,
+) -> Finding:
+    """The finding about a data plane known to be linear, without a map of its every element."""
+    faults = linear_data_faults(geometry, side, pages, written)
+    declared = _declared(info, side, "data")
+    status, witness = "match", None
+    for each, shown in faults.by_status.items():
+        if shown is not None:
+            status, witness = each, shown
+            break
+    positions = geometry.num_heads * geometry.block_size * geometry.head_size
+    return Finding(
+        info.id,
+        side,
+        "data",
+        configuration,
+        info.scale_search.value,
+        status,
+        layouts=("linear",),
+        declared=declared,
+        shape_stride=linear_data_shape(geometry.block_size, geometry.head_size),
+        positions=positions,
+        recovered=positions,
+        defects=faults.defects,
+        witness=witness,
+        reason="; ".join(written.faults[:3]) or None if status in FAULTY else None,
+    )
 
 
 def reader_findings(info: SubjectInfo, configuration: Configuration, read: Read) -> list[Finding]:
     """One finding for each plane and side of where a reader looks."""
-    return [
-        _finding(info, side, plane, configuration, amap, Defects(), _reader_faults(amap), ())
-        for (side, plane), amap in read.maps.items()
-    ]
-
-
-def _reader_faults(amap: AddressMap) -> Mapping[str, Witness | None]:
-    lost = np.argwhere(~amap.found)
-    if lost.size == 0:
-        return {}
-    page, head, token, column = (int(i) for i in lost[0])
-    place = "element" if amap.plane == "data" else "column"
-    note = "no byte of the cache explains the value read"
-    return {"gap": {"page": page, "head": head, "token": token, place: column, "note": note}}
+    findings = []
+    for (side, plane), amap in read.maps.items():
+        faults = reader_faults_of(amap)
+        findings.append(_finding(info, side, plane, configuration, amap, faults, ()))
+    return findings
 
 
 def _declared(info: SubjectInfo, side: str, plane: str) -> str | None:
@@ -83,16 +111,15 @@ def _finding(
     plane: str,
     configuration: Configuration,
     amap: AddressMap,
-    defects: Defects,
-    wrong: Mapping[str, Witness | None],
-    faults: tuple[str, ...],
+    faults: Faults,
+    told: tuple[str, ...],
 ) -> Finding:
     declared = _declared(info, side, plane)
     recognition = recognise(amap)
-    status, witness = _status(amap, declared, recognition, wrong)
+    status, witness = _status(amap, declared, recognition, faults.by_status)
     reason = recognition.reason
-    if status in wrong and faults:
-        reason = "; ".join(faults[:3])
+    if status in FAULTY and told:
+        reason = "; ".join(told[:3])
     one_page = amap.offset[0]
     claims = info.role == "writer" and plane == "scale" and recognition.table is not None
     return Finding(
@@ -107,7 +134,9 @@ def _finding(
         shape_stride=recognition.shape_stride,
         positions=one_page.size,
         recovered=int(amap.found.sum(axis=(1, 2, 3)).min()),
-        defects=defects,
+        defects=faults.defects,
+        strays=faults.strays,
+        clashes=faults.clashes,
         keeps=kept(side, recognition.layouts, amap.geometry) if claims else (),
         misread_by=misread_by(side, recognition.layouts, amap.geometry) if claims else (),
         witness=witness,
@@ -121,8 +150,7 @@ def _status(
     recognition: Recognition,
     wrong: Mapping[str, Witness | None],
 ) -> tuple[str, Witness | None]:
-    for status in ("out_of_region", "overlap", "gap"):
-        witness = wrong.get(status)
+    for status, witness in wrong.items():
         if witness is not None:
             return status, witness
     if declared is None:

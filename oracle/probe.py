@@ -27,6 +27,8 @@ from oracle.codewords import (
     GUARD_CODE,
     MAX_PASSES,
     OFF_GRID_CODE,
+    PADDING_BYTE,
+    PADDING_SCALE,
     SCALE_CODES,
     Book,
     digits,
@@ -55,6 +57,43 @@ class AddressesVary(OracleError):
 def probed(geometry: CacheGeometry) -> CacheGeometry:
     """The geometry with the number of pages every probe uses."""
     return replace(geometry, num_blocks=PAGES_IN_CACHE)
+
+
+def probe_slots(geometry: CacheGeometry) -> IntArray:
+    """The slots of the probed pages, in a shuffled order with padding between, int64 [T]."""
+    tokens = geometry.block_size
+    real = [page * tokens + token for page in PROBED_PAGES for token in range(tokens)]
+    slots = np.array([*real, *([-1] * PADDING_TOKENS)], np.int64)
+    return np.random.default_rng(0).permutation(slots)
+
+
+def special_request(geometry: CacheGeometry, dtype: str, slots: IntArray) -> StoreRequest:
+    """Values no word has: zeros, infinities, NaN, subnormals, all negative, beyond the range.
+
+    What is stored says nothing; where it is stored must be where everything else was.
+    """
+    groups = np.resize(
+        np.array([0, -0.0, -3, np.inf, np.nan, 1e-7, 6e4, -np.inf], np.float32),
+        (slots.size, geometry.num_heads, geometry.scale_columns, 1),
+    )
+    ramp = np.linspace(0.5, 1, GROUP, dtype=np.float32)
+    tokens = (slots.size, geometry.num_heads, geometry.head_size)
+    with np.errstate(invalid="ignore"):
+        values = DTYPES[dtype].encode((groups * ramp).reshape(tokens))
+    image = np.zeros(geometry.cache_bytes, np.uint8)
+    return StoreRequest(geometry, dtype, values, values, slots, 0.5, 3.0, image)
+
+
+def check_special(
+    writer: Writer, geometry: CacheGeometry, dtype: str, slots: IntArray, offset: IntArray
+) -> None:
+    """Raise AddressesVary unless special values are stored at the offsets where others are."""
+    log = writer.write(special_request(geometry, dtype, slots)).stores
+    if log is None or not np.array_equal(log.offset, offset):
+        raise AddressesVary(
+            "the addresses stored to depend on the values: they differ for groups that are zero, "
+            "negative, not finite or beyond the range"
+        )
 
 
 class WriterProbe:
@@ -113,11 +152,8 @@ class WriterProbe:
 
     @property
     def slots(self) -> IntArray:
-        """The slots stored, in a shuffled order with padding between, int64 [T]."""
-        tokens = self.geometry.block_size
-        real = [page * tokens + token for page in PROBED_PAGES for token in range(tokens)]
-        slots = np.array([*real, *([-1] * PADDING_TOKENS)], np.int64)
-        return np.random.default_rng(0).permutation(slots)
+        """The slots stored."""
+        return probe_slots(self.geometry)
 
     def requests(self, slots: IntArray) -> Iterator[StoreRequest]:
         """One request a pass, each over its own random image."""
@@ -130,9 +166,18 @@ class WriterProbe:
             codes = e2m1_decode(self.codes[row]).reshape(*self.shapes["scale"], GROUP)
             scales = e4m3_decode(self.scales[row]).reshape(self.shapes["scale"])
             values = (codes * scales[..., None]).reshape(self.shapes["data"])
-            key, value = (encode(values[side][page, :, token, :]) for side in (0, 1))
+            sides = [values[side][page, :, token, :] for side in (0, 1)]
+            for side in sides:
+                side[slots < 0] = self._padding(row)
+            key, value = (encode(side) for side in sides)
             image = noise.integers(0, 256, self.geometry.cache_bytes, np.uint8)
             yield StoreRequest(self.geometry, self.dtype, key, value, slots, 1.0, 1.0, image)
+
+    def _padding(self, row: int) -> NDArray[np.float32]:
+        """What padding tokens carry in one pass, float32 [D]: +6, and a +0.5 that moves on."""
+        codes = np.full(self.geometry.head_size, GUARD_CODE, np.uint8)
+        codes[row::GROUP] = OFF_GRID_CODE
+        return e2m1_decode(codes) * e4m3_decode(np.array([PADDING_SCALE], np.uint8))
 
     def run(self, writer: Writer, slots: IntArray) -> Observed:
         """Every pass of the writer over some slots."""
@@ -140,7 +185,10 @@ class WriterProbe:
         for request in self.requests(slots):
             before.append(request.cache)
             after.append(writer.write(request))
-        return _observe(before, after)
+        seen = _observe(before, after)
+        if seen.logged:
+            check_special(writer, self.geometry, self.dtype, slots, seen.offset)
+        return seen
 
 
 class Observed(NamedTuple):
@@ -153,22 +201,24 @@ class Observed(NamedTuple):
     values: ByteArray
     logged: bool
     faults: tuple[str, ...]
+    misaligned: IntArray
 
 
 def _observe(before: list[ByteArray], after: list[Stored]) -> Observed:
     logs = [stored.stores for stored in after]
     faults = tuple(dict.fromkeys(fault for stored in after for fault in stored.faults))
     first = logs[0]
+    misaligned = np.unique(after[0].misaligned)
     if first is not None:
         values = []
         for log in logs:
             if log is None or not np.array_equal(log.offset, first.offset):
                 raise AddressesVary("the addresses stored to depend on the values stored")
             values.append(log.value)
-        return Observed(first.offset, np.stack(values), True, faults)
+        return Observed(first.offset, np.stack(values), True, faults, misaligned)
     images = np.stack([stored.cache for stored in after])
     touched = np.flatnonzero((images != np.stack(before)).any(axis=0))
-    return Observed(touched.astype(np.int64), images[:, touched], False, faults)
+    return Observed(touched.astype(np.int64), images[:, touched], False, faults, misaligned)
 
 
 @lru_cache(maxsize=2)
@@ -196,7 +246,10 @@ def map_writer(writer: Writer, geometry: CacheGeometry, dtype: str) -> Written:
         for plane in PLANES
         for side in SIDES
     }
-    return Written(maps, touched, times, seen.offset[~known], seen.faults)
+    unknown, values = seen.offset[~known], seen.values[:, ~known]
+    padding = (values == PADDING_SCALE).all(axis=0)
+    padding |= (values == PADDING_BYTE).sum(axis=0) >= len(values) - 2
+    return Written(maps, touched, times, unknown, seen.faults, seen.misaligned, unknown[padding])
 
 
 def _place(

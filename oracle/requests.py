@@ -7,7 +7,7 @@ and are not to be written to: a writer stores into a copy of the cache.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -65,12 +65,15 @@ class ByteStores:
 class Stored:
     """What a writer did: the cache afterwards, its single stores, and what went wrong.
 
-    `stores` is None where the executor cannot see single stores. `faults` are one line each.
+    `stores` is None where the executor cannot see single stores. `misaligned` int64 [m] are the
+    offsets of stores at addresses that are no multiples of their size, which no GPU executes: they
+    are among the `stores`, but the cache is without them. `faults` are one line each.
     """
 
     cache: ByteArray
     stores: ByteStores | None = None
     faults: tuple[str, ...] = ()
+    misaligned: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from itertools import product
 
@@ -14,13 +15,17 @@ import numpy as np
 from oracle import __version__
 from oracle.addressmap import IntArray, Read, Written
 from oracle.errors import NothingRan, OracleError, UsageError
-from oracle.findings import agreement, not_obtained, reader_findings, writer_findings
+from oracle.findings import agreement, not_obtained, reader_findings
 from oracle.geometry import CACHE_LAYOUTS, SIDES, CacheGeometry
 from oracle.machine.context import Unsupported
+from oracle.machine.memory import MachineFault
 from oracle.probe import PAGES_IN_CACHE, PROBED_PAGES, map_writer
 from oracle.readerprobe import map_reader
 from oracle.recognise import recognise
-from oracle.subjects.base import Reader, Writer
+from oracle.subjects.base import AddressReader, Reader, Writer
+from oracle.subjects.binary import MachineWriter
+from oracle.subjects.dequantiser import DequantiserRaised
+from oracle.survey import survey
 from oracle.toolchain import tool_versions
 from oracle.verdict import Agreement, Configuration, Finding, Verdict
 
@@ -49,6 +54,14 @@ DEFAULT_DOMAIN = Domain((64, 128, 192, 256, 512, 576), (2,), (16, 64), CACHE_LAY
 """What `verdict` covers where nothing else is asked for."""
 
 
+WHOLE_DOMAIN = Domain(
+    tuple(range(16, 577, 16)), (1, 2, 4, 8, 16), (4, 8, 16, 32, 64, 128), CACHE_LAYOUTS, ("bf16",)
+)
+"""Geometries that a layout is made for, and those that nothing stops."""
+MANY_CELLS = 64
+"""So many geometries and dtypes make it worthwhile to turn a kernel into native code."""
+
+
 @dataclass(frozen=True)
 class _Part:
     """What one geometry and dtype gave."""
@@ -74,6 +87,8 @@ def run_verdict(
     if not writers and not readers:
         raise NothingRan("there is no writer and no reader to run: name one")
     cells = [(g, d) for g in domain.geometries() for d in domain.dtypes]
+    if len(cells) >= MANY_CELLS:
+        writers = [w.hastened() if isinstance(w, MachineWriter) else w for w in writers]
     # The largest geometries first, so that no process is left alone with one at the end.
     order = sorted(range(len(cells)), key=lambda i: -cells[i][0].cache_bytes)
     parts: dict[int, _Part] = {}
@@ -85,17 +100,24 @@ def run_verdict(
             label = f"head {geometry.head_size}, page {geometry.block_size}, {dtype}"
             progress(len(parts), len(cells), label)
 
-    if jobs > 1 and len(cells) > 1:
+    # A function of the user's may end its process; that must not be the process of the verdict.
+    infos = (*(writer.info for writer in writers), *(reader.info for reader in readers))
+    foreign = [info.id for info in infos if info.executor == "callable"]
+    if foreign or (jobs > 1 and len(cells) > 1):
         with ProcessPoolExecutor(jobs, initializer=_adopt, initargs=(writers, readers)) as pool:
             futures = {i: pool.submit(_adopted, cells[i], judged_readers) for i in order}
-            for index, future in futures.items():
-                done(index, future.result())
+            try:
+                for index, future in futures.items():
+                    done(index, future.result())
+            except BrokenProcessPool as error:
+                whose = ", ".join(foreign) or "a subject"
+                raise UsageError(f"{whose} ended the process it was called in") from error
     else:
         for index in order:
             done(index, _run_cell(writers, readers, cells[index], judged_readers))
     ordered = [parts[index] for index in range(len(cells))]
     return Verdict(
-        subjects=(*(writer.info for writer in writers), *(reader.info for reader in readers)),
+        subjects=infos,
         findings=tuple(f for part in ordered for f in part.findings),
         agreements=tuple(a for part in ordered for a in part.agreements),
         domain={**asdict(domain), "pages_probed": list(PROBED_PAGES), "geometries": len(cells)},
@@ -138,6 +160,15 @@ def _run_cell(
         for r in readers if r.info.id in read
         for side in SIDES
     ]  # fmt: skip
+    agreements += [
+        # A reader that was asked for is never passed over in silence.
+        Agreement(w.info.id, r.info.id, side, configuration, "undecided", judged=True,
+                  reason="one of the two has no map here")
+        for w in writers if dtype in w.info.dtypes
+        for r in readers if r.info.id in judged
+        if w.info.id not in written or r.info.id not in read
+        for side in SIDES
+    ]  # fmt: skip
     return _Part(tuple(findings), tuple(agreements))
 
 
@@ -151,14 +182,19 @@ def _write(
     if reason is not None:
         return not_obtained(writer.info, configuration, "refused", reason)
     try:
-        result = map_writer(writer, geometry, configuration.dtype)
+        findings, written[writer.info.id] = survey(writer, geometry, configuration)
     except UsageError:
         raise
     except OracleError as error:
-        status = "unsupported" if isinstance(error, Unsupported) else "unrecognised"
-        return not_obtained(writer.info, configuration, status, str(error))
-    written[writer.info.id] = result
-    return writer_findings(writer.info, configuration, result)
+        return not_obtained(writer.info, configuration, _status_of(error), str(error))
+    return findings
+
+
+def _status_of(error: OracleError) -> str:
+    """The status of a writer that ended early."""
+    if isinstance(error, Unsupported):
+        return "unsupported"
+    return "undefined" if isinstance(error, MachineFault) else "unrecognised"
 
 
 def _read(
@@ -168,11 +204,15 @@ def _read(
     if reason is not None:
         return not_obtained(reader.info, configuration, "refused", reason)
     try:
-        result = map_reader(reader, geometry)
+        if isinstance(reader, AddressReader):
+            result = reader.map(geometry)
+        else:
+            result = map_reader(reader, geometry)
     except UsageError:
         raise
     except OracleError as error:
-        return not_obtained(reader.info, configuration, "unrecognised", str(error))
+        status = "unsupported" if isinstance(error, DequantiserRaised) else "unrecognised"
+        return not_obtained(reader.info, configuration, status, str(error))
     read[reader.info.id] = result
     return reader_findings(reader.info, configuration, result)
 

@@ -10,6 +10,7 @@ reader, side and geometry. A status decides which other fields carry something:
 | overlap | two coordinates share a byte, or a byte is stored twice | defects, witness |
 | out_of_region | a byte lands outside the plane it belongs to | defects, witness |
 | gap | a byte of the plane is never written, or a coordinate never stored | defects, witness |
+| undefined | a store is misaligned, or what the code does has no meaning | defects, witness, reason |
 | unrecognised | nothing is declared and no candidate describes the map | witness |
 | refused | the subject's host side refuses the geometry by name | reason |
 | unsupported | the subject cannot be executed | reason |
@@ -31,8 +32,8 @@ from oracle.subjects.base import SubjectInfo
 SCHEMA_VERSION = "1.0"
 
 FINDING_STATUSES = (
-    "match", "mismatch", "overlap", "out_of_region", "gap", "refused", "unrecognised",
-    "unsupported", "not_run",
+    "match", "mismatch", "overlap", "out_of_region", "gap", "undefined", "refused",
+    "unrecognised", "unsupported", "not_run",
 )  # fmt: skip
 AGREEMENT_STATUSES = ("agree", "disagree", "undecided")
 
@@ -40,7 +41,7 @@ NOT_EXECUTED = frozenset({"unsupported", "not_run"})
 """Statuses of findings that were asked for and could not be had."""
 NOT_OBTAINED = NOT_EXECUTED | {"refused"}
 """Statuses of findings that have no map."""
-FAULTY = frozenset({"mismatch", "overlap", "out_of_region", "gap", "unrecognised"})
+FAULTY = frozenset({"mismatch", "overlap", "out_of_region", "gap", "undefined", "unrecognised"})
 """Statuses that contradict what was declared."""
 
 
@@ -50,7 +51,10 @@ class Defects:
 
     `collisions`: stores to a byte of the plane beyond its first; `never_written`: bytes of the
     plane no store touched; `below_region`, `above_region`: stores before and after the plane's
-    region; `other_plane`: those of them that hit another plane of the cache.
+    region; `other_plane`: those of them that hit another plane of the cache. `other_head_rows`:
+    stores outside the rows of their own head, be it inside the region or not; `misaligned`: stores
+    (of several bytes each) at an address that is no multiple of their size. `clashing_pairs`: pairs
+    of tokens that store to a byte of the plane both.
     """
 
     collisions: int = 0
@@ -58,6 +62,21 @@ class Defects:
     below_region: int = 0
     above_region: int = 0
     other_plane: int = 0
+    other_head_rows: int = 0
+    misaligned: int = 0
+    clashing_pairs: int = 0
+
+
+@dataclass(frozen=True)
+class Clash:
+    """Two tokens of a page, and the bytes of the plane that both store, over all heads.
+
+    The tokens are one and the same where a token stores two of its own values to a byte.
+    """
+
+    first: int
+    second: int
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -93,7 +112,9 @@ class Finding:
     `layouts` names every candidate that fits everywhere; `shape_stride` describes a sound map that
     is one; `positions` counts the coordinates of the domain, `recovered` those whose byte was
     found. For the scales of a writer `keeps` names the writer contracts of contracts.toml that this
-    layout keeps, and `misread_by` the reader contracts that would look elsewhere.
+    layout keeps, and `misread_by` the reader contracts that would look elsewhere. `strays` counts
+    the bytes that leave the region by where they land, such as "page+1 K data" for the next page,
+    and `clashes` lists the first of the pairs of tokens that store to the same bytes.
     """
 
     subject: str
@@ -108,6 +129,8 @@ class Finding:
     positions: int = 0
     recovered: int = 0
     defects: Defects = field(default_factory=Defects)
+    strays: Mapping[str, int] = field(default_factory=dict)
+    clashes: tuple[Clash, ...] = ()
     keeps: tuple[str, ...] = ()
     misread_by: tuple[str, ...] = ()
     witness: Witness | None = None
@@ -147,7 +170,7 @@ class Verdict:
 
     @property
     def exit_code(self) -> int:
-        """0 as declared; 1 a fault; 5 nothing was executed, or something could not be.
+        """0 as declared; 1 a fault; 5 nothing was executed, or something asked for could not be.
 
         Writers are judged where there are any; readers alone only where there are none. A refusal
         by name is what a host side should do, so it spoils nothing as long as something ran.
@@ -159,7 +182,11 @@ class Verdict:
         if faulty or any(a.judged and a.status == "disagree" for a in self.agreements):
             return 1
         ran = any(f.status not in NOT_OBTAINED for f in found)
-        return 0 if ran and not any(f.status in NOT_EXECUTED for f in found) else 5
+        if not ran or any(f.status in NOT_EXECUTED for f in found):
+            return 5
+        asked = {a.reader for a in self.agreements if a.judged}
+        decided = {a.reader for a in self.agreements if a.judged and a.status != "undecided"}
+        return 0 if asked == decided else 5
 
     def of_subject(self, subject: str) -> tuple[Finding, ...]:
         """The findings of one subject, in the order of the domain."""

@@ -66,6 +66,28 @@ MUTANTS = {
         Mutant("nibbles exchanged", "codes[half] = encode_e2m1x8(scaled);",
                "{ unsigned x = encode_e2m1x8(scaled); "
                "codes[half] = (x & 0x0f0f0f0f) << 4 | (x >> 4 & 0x0f0f0f0f); }"),
+        Mutant(
+            "zero stored before the cache",
+            "for (int group = threadIdx.x;",
+            "if (threadIdx.x == 0) key_data[-4096] = 0;\n  for (int group = threadIdx.x;",
+        ),
+        Mutant(
+            "zero stored past the cache",
+            "for (int group = threadIdx.x;",
+            "if (threadIdx.x == 0) key_data[4 * data_block_stride + 1000] = 0;\n"
+            "  for (int group = threadIdx.x;",
+        ),
+        Mutant(
+            "another page cleared",
+            "for (int group = threadIdx.x;",
+            "if (threadIdx.x == 0) value_data[3 * data_block_stride] = 0;\n"
+            "  for (int group = threadIdx.x;",
+        ),
+        Mutant(
+            "zero groups go elsewhere",
+            "*scale = static_cast<unsigned char>(result.scale);",
+            "if (result.scale == 0) ++scale; *scale = static_cast<unsigned char>(result.scale);",
+        ),
         Mutant("K data where V data goes", "key_data + data", "value_data + data"),
     )
 }  # fmt: skip

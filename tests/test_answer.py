@@ -7,6 +7,7 @@ from dataclasses import replace
 from outlines import items, sections, sentences, texts
 from verdicts import (
     at,
+    data,
     faulty,
     finding,
     match,
@@ -20,12 +21,12 @@ from verdicts import (
 
 from oracle.geometry import SIDES
 from oracle.report.digest import misplacement_in_words
-from oracle.report.outline import Paragraph
+from oracle.report.outline import Paragraph, Table, Tone
 from oracle.report.parties import Names
 from oracle.report.sections import outline
-from oracle.verdict import Defects
+from oracle.verdict import Defects, Verdict
 
-DOMAIN = "2 geometries: head sizes 64/128, 2 heads, page 16, HND, bf16"
+DOMAIN = "2 geometries: head sizes 64/128, 2 heads, block size 16, HND, bf16"
 
 
 def test_the_answer_says_who_stores_what_and_who_agrees() -> None:
@@ -33,8 +34,8 @@ def test_the_answer_says_who_stores_what_and_who_agrees() -> None:
         "store (machine code for sm_100a) stores K scales linear and V scales swizzle_4x4, as "
         "declared; kept fits it.",
         "pinned disagrees on K with store: at every head size from 64 to 128, 75–97.7 % of the "
-        "positions, 96 of 128 in the smallest case (head size 64, 2 heads, page 16).",
-        f"{DOMAIN}; all 13,056 positions found.",
+        "positions, 96 of 128 in the smallest case (head size 64, 2 heads, block size 16).",
+        f"{DOMAIN}; found: all 13,056 positions of scales and data, both sides, of the writer.",
         "Everything that was executed is as declared (exit code 0).",
     ]
 
@@ -99,7 +100,7 @@ def test_a_specification_that_did_the_same_is_not_named_beside_code() -> None:
     wrong = [*findings[:3], replace(findings[3], declared="swizzle_4x4", status="mismatch")]
     assert sentences(verdict(infos, wrong, pairs))[0] == (
         "code (machine code for sm_100a) stores K and V scales linear, not as it should be: "
-        "1 fault, first mismatch of V scale at head size 128; no reader here fits it."
+        "1 fault: mismatch of V scale; no reader here fits it."
     )
     alone = sentences(verdict([spec], findings[:2]))
     assert alone[0] == "reference:k=linear,v=linear stores K and V scales linear, as declared."
@@ -133,7 +134,10 @@ def test_of_an_undeclared_writer_it_is_said_plainly() -> None:
         "mine (machine code for sm_100a) stores K scales linear and V scales swizzle_4x4; nothing "
         "is declared about it."
     )
-    assert told[-1] == "Nothing is declared that could be contradicted (exit code 0)."
+    assert told[-1] == (
+        "No fault in where it stores. Nothing is declared, so nothing was judged: name a reader "
+        "with --reader (exit code 0)."
+    )
     spec = specification("linear", "swizzle_4x4")
     same = [
         match(spec, "K", at(128), "linear"),
@@ -145,8 +149,8 @@ def test_of_an_undeclared_writer_it_is_said_plainly() -> None:
     )
     assert sentences(faulty())[1] == (
         "free (machine code for sm_100a) stores K scales (16,4):(1,16) and V scales unknown in 1 "
-        "of 2 geometries, not as it should be: 1 fault, first unrecognised of K scale at head size "
-        "64; nothing is declared about it."
+        "of 2 geometries, not as it should be: 1 fault, in 1 of 2 geometries: unrecognised of K "
+        "scale at head size 64; nothing is declared about it."
     )
 
 
@@ -206,8 +210,8 @@ def test_a_disagreement_names_whom_and_where_it_is() -> None:
     )
     assert items(made, "Disagreements") == [
         "one disagrees with b on V at head sizes 64 and 128: 2.7–5.5 %, 7 of 128 to 7 of 256 "
-        "positions; at head size 64, 2 heads, page 16, HND, bf16, head 0, token 0, column 1 is "
-        "stored at row 0 col 1, looked for at row 1 col 0"
+        "positions; at head size 64, 2 heads, block size 16, HND, bf16, head 0, token 0, column 1 "
+        "is stored at row 0 col 1, looked for at row 1 col 0"
     ]
     lost = [replace(p, status="undecided", reason="lost") if p.side == "K" else p for p in pairs]
     made = verdict([*infos, one], findings, lost)
@@ -241,7 +245,7 @@ def test_every_writer_is_said_of_all_of_several_and_who_fits_none_comes_first() 
     told = sentences(verdict([*infos, *readers], findings, pairs))
     assert told[2] == (
         "none disagrees on K with every writer, and some on V with b: at head size 128, 3.5 % of "
-        "the positions, 9 of 256 in the smallest case (head size 128, 2 heads, page 16)."
+        "the positions, 9 of 256 in the smallest case (head size 128, 2 heads, block size 16)."
     )
 
 
@@ -264,10 +268,130 @@ def test_a_judged_disagreement_is_a_fault_in_every_rendering() -> None:
     assert made.exit_code == 1
     assert items(made, "Faults") == [
         "pinned disagrees with store on K at every head size from 64 to 128: 75–97.7 %, 96 of 128 "
-        "to 250 of 256 positions; at head size 64, 2 heads, page 16, HND, bf16, head 0, token 0, "
-        "column 1 is stored at row 0 col 1, looked for at row 1 col 0"
+        "to 250 of 256 positions; at head size 64, 2 heads, block size 16, HND, bf16, head 0, "
+        "token 0, column 1 is stored at row 0 col 1, looked for at row 1 col 0"
     ]
-    assert sentences(made)[-1] == "Something is not as declared (exit code 1)."
+    assert sentences(made)[-1] == "Faults were found (exit code 1)."
     assert "Faults" not in sections(settled())
     assert "Disagreements" not in sections(made)
     assert items(settled(), "Disagreements") == items(made, "Faults")
+
+
+def closing(made: Verdict) -> str:
+    return sentences(made)[-1]
+
+
+def test_the_last_line_claims_no_more_than_was_judged() -> None:
+    """What readers are declared to read says nothing about a writer."""
+    mine, yours = writer("mine", None, None), writer("yours", "linear", "linear")
+    other, free = (
+        replace(reader("other"), declared={"K": "linear", "V": "linear"}),
+        writer("f", "", ""),
+    )
+    found = [match(i, s, at(128), "linear") for i in (mine, free, yours, other) for s in SIDES]
+    of = {i.id: [f for f in found if f.subject == i.id] for i in (mine, free, yours, other)}
+    agreeing = [pair(mine, other, s, at(128)) for s in SIDES]
+    advice = (
+        "Nothing is declared, so nothing was judged: name a reader with --reader (exit code 0)."
+    )
+    alone = verdict([mine, other], [*of["mine"], *of["other"]], agreeing)
+    assert closing(alone) == f"No fault in where it stores. {advice}"
+    two = verdict([mine, free, other], [*of["mine"], *of["f"], *of["other"]], agreeing)
+    assert closing(two) == f"No fault in where they store. {advice}"
+    mixed = verdict([mine, yours, other], [*of["mine"], *of["yours"], *of["other"]])
+    assert (
+        closing(mixed) == "What is declared is as declared; the rest was not judged (exit code 0)."
+    )
+    asked = [replace(one, judged=True) for one in agreeing]
+    assert closing(verdict([mine, other], [*of["mine"], *of["other"]], asked)) == (
+        "No fault was found, and no reader that was named looks elsewhere (exit code 0)."
+    )
+    lone = verdict([reader("r")], [match(reader("r"), s, at(128), "linear") for s in SIDES])
+    assert closing(lone) == (
+        "No fault in where it looks. Nothing is declared, so nothing was judged (exit code 0)."
+    )
+    whole = "Everything that was executed is as declared (exit code 0)."
+    assert closing(verdict([yours, other], [*of["yours"], *of["other"]])) == whole
+    torn = replace(of["mine"][0], status="gap", witness={"token": 1})
+    assert closing(verdict([mine], [torn])) == "Faults were found (exit code 1)."
+
+
+def test_that_no_reader_fits_an_undeclared_writer_stands_out() -> None:
+    mine, other = writer("mine", None, None), reader("other")
+    found = [match(mine, side, at(128), "linear") for side in SIDES]
+    for differing, tone in ((0, Tone.PLAIN), (5, Tone.DIFFERENT)):
+        made = verdict(
+            [mine, other], found, [pair(mine, other, s, at(128), differing) for s in SIDES]
+        )
+        first = outline(made, 0, 50)[0]
+        assert isinstance(first, Paragraph)
+        assert first.sentences[0].tone is tone
+        assert first.sentences[0].text.endswith("no reader here fits it.") is bool(differing)
+
+
+def test_a_reader_of_the_scales_does_not_fit_faulty_data() -> None:
+    store, other = writer("store", "linear", "linear"), reader("other")
+    found = [match(store, side, at(128), "linear") for side in SIDES]
+    pairs = [pair(store, other, side, at(128)) for side in SIDES]
+    whole = [*map(data, found), *found]
+    told = sentences(verdict([store, other], whole, pairs))
+    assert told[0].endswith("; other fits it.")
+    torn = [replace(whole[0], status="gap", witness={"token": 1}), *whole[1:]]
+    told = sentences(verdict([store, other], torn, pairs))
+    assert told[0].endswith("gap of K data; other fits its scales, not its data.")
+    assert told.count("Readers are compared with the scales alone.") == 1
+    # Of scales with a fault that is no fault of the data, it is said as ever.
+    torn = [*whole[:-1], replace(whole[-1], status="gap", witness={"token": 1})]
+    told = sentences(verdict([store, other], torn, pairs))
+    assert told[0].endswith("; other fits it.")
+    assert "Readers are compared with the scales alone." not in told
+
+
+def test_positions_that_were_not_found_are_no_agreement() -> None:
+    store, other = writer("store", "linear", "linear"), reader("other")
+    found = [match(store, s, at(64), "linear") for s in SIDES]
+    found[0] = replace(found[0], status="gap", recovered=8, layouts=(), witness={"token": 1})
+    sought = [match(other, s, at(64), "linear") for s in SIDES]
+    pairs = [pair(store, other, s, at(64), s == "K") for s in SIDES]
+    made = verdict([store, other], [*found, *sought], pairs)
+    counts = "1 of the 8 found; 120 not found"
+    assert sentences(made)[1].startswith(
+        "other disagrees on K with store: at head size 64, 12.5 % of the positions found, "
+        f"{counts} in the smallest case "
+    )
+    assert f": 12.5 %, {counts}; at head size 64" in items(made, "Disagreements")[0]
+    assert texts(sections(made)["Who reads where whom stored"]) == [["store", "K disagrees 12.5 %"]]
+    # Which of them both found is not known where both lack some.
+    sought[0] = replace(sought[0], recovered=100)
+    made = verdict([store, other], [*found, *sought], pairs)
+    assert "1 of at most 8 found; at least 120 not found" in sentences(made)[1]
+
+
+def test_one_fault_in_every_geometry_is_one_fault() -> None:
+    store = writer("store", "linear", "linear")
+    found = [
+        finding(
+            store, "V", at(size, block), "mismatch",
+            shape_stride=f"((4,{block // 4}),{size // 16}):((1,{size // 4}),4)",
+            witness={"head": 0, "token": 0, "column": 1, "linear": "x", "found": f"{size}"},
+        )
+        for size in (64, 128, 256) for block in (16, 64)
+    ]  # fmt: skip
+    told = sentences(verdict([store], found))[0]
+    form = "((4,T/4),S):((1,4S),4)"
+    assert (
+        f"V scales {form}, not as it should be: 1 fault, in all 6 geometries: mismatch of " in told
+    )
+    (line,) = items(verdict([store], found), "Faults")
+    assert f": {form} (T: block size, S: scale columns) where linear" in line
+    assert line.endswith(" Likewise in 5 more geometries (at head sizes 64, 128 and 256).")
+    table = sections(verdict([store], found))["Writers"]
+    assert isinstance(table, Table)
+    assert table.note.endswith("; T: block size, S: scale columns")
+    # What no pattern fits is said to change, in words that make a sentence.
+    odd = [*found[:-1], replace(found[-1], shape_stride="((4,16),16):((1,65),4)")]
+    assert (
+        "stores K scales unknown and V scales differently by geometry, "
+        in sentences(verdict([store], odd))[0]
+    )
+    assert len(items(verdict([store], odd), "Faults")) == 6

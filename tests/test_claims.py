@@ -62,10 +62,21 @@ def test_head_sizes_are_told_where_they_are_not_all() -> None:
     some = "(at head sizes 64, 128 and 192)"
     assert told == [
         f"store: written for {FA2}; {XQA}; {AFTER_12X}.",
-        f"K of store keeps every writer contract. Misread by {PIN} {some}.",
+        f"K of store keeps every contract where it is defined; undefined in some geometries: "
+        f"{SWIZZLING} (these 5 at head size 96). Misread by {PIN} {some}.",
         f"V of store keeps {LINEAR}. Misread by {GEN} (at head sizes 64 and 128); {PIN}; "
         f"{AFTER_100} (these 2 at head sizes 64, 128 and 192).",
     ]
+
+
+def test_what_is_undefined_at_a_geometry_is_not_kept() -> None:
+    store = writer("store", "linear", "linear")
+    _, *sides = claims(verdict([store], stored(store, "linear", (80,))))
+    for side, told in zip(SIDES, sides, strict=True):
+        assert told.startswith(
+            f"{side} of store keeps every contract defined at head size 80; undefined there: "
+            f"{SWIZZLING}. Misread by "
+        )
 
 
 def test_a_layout_that_changes_with_the_head_size() -> None:

@@ -58,7 +58,7 @@ def test_the_harness_runs_from_any_directory(tmp_path: Path) -> None:
     stranger = tmp_path / "site" / "kernels"
     stranger.mkdir(parents=True)
     (stranger / "__init__.py").write_text("raise RuntimeError('not ours')")
-    arguments = ("verdict", "store:contract=store-sm100", "--reader", SWIZZLED, *SMALL)
+    arguments = ("verdict", "store-sm100", "--reader", SWIZZLED, *SMALL)
     done = start(arguments, tmp_path, PYTHONPATH=str(stranger.parent))
     assert (done.code, done.err) == (0, "")
     assert "K scales linear" in done.out
@@ -198,7 +198,7 @@ def test_json_is_valid_and_alone_on_standard_output(call: Call) -> None:
 
 
 def test_two_runs_leave_the_same_files(call: Call, tmp_path: Path) -> None:
-    arguments = ("verdict", SWIZZLED, "store:contract=store-sm100", "--head-size", "64,80",
+    arguments = ("verdict", SWIZZLED, "store-sm100", "--head-size", "64,80",
                  "--block-size", "8", "--block-size", "16")  # fmt: skip
     outcomes = [
         call(*arguments, "--jobs", jobs, "--output", str(tmp_path / jobs)) for jobs in ("1", "2")
@@ -322,3 +322,17 @@ def test_the_default_domain_is_within_the_limits_of_the_options() -> None:
         (DEFAULT_DOMAIN.block_sizes, cli.MAX_BLOCK_SIZE),
     )
     assert all(max(sizes) <= most for sizes, most in limits)
+
+
+@pytest.mark.parametrize("ending", ["raise SystemExit(0)", "import os; os._exit(0)"])
+def test_a_function_that_ends_its_process_is_no_pass(
+    ending: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ending_store.py").write_text(f"def store(*arguments):\n    {ending}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "ending_store", raising=False)
+    done = call("verdict", "ending_store:store", *SMALL)
+    assert done.code == 2
+    assert "ending_store:store" in done.err
+    assert done.out == ""

@@ -75,7 +75,7 @@ def test_a_drawn_plane_holds_every_offset(
 
 @pytest.mark.parametrize(("side", "layout"), [("K", "linear"), ("V", "swizzle_4x4")])
 def test_the_map_of_a_writer_is_what_it_stores(side: str, layout: str, call: Call) -> None:
-    spec = "store:contract=store-sm100"
+    spec = "store-sm100"
     done = call("map", spec, "--side", side, "--json", "--block-size", "8")
     made = json.loads(done.out)
     assert made["table"] == CANDIDATES[layout].table(8, 8).tolist()

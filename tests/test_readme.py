@@ -10,7 +10,7 @@ from commandline import ROOT
 from oracle.report import terminal
 from oracle.report.sections import outline
 from oracle.run import DEFAULT_DOMAIN, run_verdict
-from oracle.subjects.spec import default_subjects
+from oracle.subjects.spec import default_readers, default_writers
 
 WIDTH = 100
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -19,7 +19,8 @@ BLOCK = re.compile(r"<!-- verdict -->\n```text\n(.*?)```\n<!-- /verdict -->", re
 
 def printed() -> list[str]:
     """The lines of the default verdict in a terminal, without the spaces at their ends."""
-    verdict = run_verdict(*default_subjects((), DEFAULT_DOMAIN.dtypes), DEFAULT_DOMAIN, jobs=2)
+    writers = default_writers((), DEFAULT_DOMAIN.dtypes)
+    verdict = run_verdict(writers, default_readers(), DEFAULT_DOMAIN, jobs=2)
     console = terminal.console(io.StringIO(), WIDTH)
     terminal.show(outline(verdict, verdict.exit_code, terminal.FAULTS_PER_SUBJECT), console)
     assert isinstance(console.file, io.StringIO)

@@ -21,7 +21,7 @@ from oracle.errors import UsageError
 from oracle.report import document, markdown, terminal
 from oracle.report.outline import Cell, Listing, Paragraph, Table, Tone
 from oracle.report.sections import outline
-from oracle.report.text import printable
+from oracle.report.text import NO_BREAK, printable
 from oracle.verdict import Verdict
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
@@ -84,6 +84,15 @@ def test_control_sequences_in_names_are_spelled_out() -> None:
     assert "[red]" in text
     assert r"\x1b[31m\nsecond line" in text
     assert not re.search(r"[^\n -~–─…≠✓]", text)
+
+
+def test_a_number_and_its_percent_sign_stay_on_one_line() -> None:
+    """With a space that every encoding has."""
+    for width in range(50, 120):
+        text = shown(settled(), width)
+        assert not re.search(r"^ *%", text, re.MULTILINE)
+        assert NO_BREAK not in text
+    assert f"97.7{NO_BREAK}%" in written(settled())
 
 
 # ---- As Markdown ------------------------------------------------------------------------

@@ -35,11 +35,11 @@ from oracle.subjects.vllm import (
     STORE_KERNEL,
     UnlaunchableWriter,
     VllmWriter,
-    host_check,
     kernels_of,
     title,
     writers_from_artifact,
 )
+from oracle.subjects.vllm_host import host_check
 from oracle.toolchain import compile_cuda
 
 BOTH = ("bf16", "fp16")

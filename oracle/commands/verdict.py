@@ -10,11 +10,29 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from oracle.errors import UsageError
 from oracle.report import document, terminal
 from oracle.report.sections import outline
-from oracle.run import DEFAULT_DOMAIN, Domain, Progress, default_jobs, run_verdict
+from oracle.run import (
+    DEFAULT_DOMAIN,
+    WHOLE_DOMAIN,
+    Domain,
+    Progress,
+    default_jobs,
+    run_verdict,
+)
 from oracle.subjects.base import Reader, Writer
-from oracle.subjects.spec import default_subjects, readers_from_specs, writers_from_specs
+from oracle.subjects.checkout import checkout_readers
+from oracle.subjects.checkout_tree import built_extensions
+from oracle.subjects.release import ArtifactOptions
+from oracle.subjects.spec import (
+    default_readers,
+    default_writers,
+    readers_from_specs,
+    writers_from_specs,
+)
+from oracle.subjects.vllm import VllmWriter
+from oracle.subjects.vllm_host import TAKEN
 from oracle.verdict import NOT_OBTAINED, Verdict
 
 _NOTHING_RAN = 5
@@ -27,11 +45,8 @@ def run(arguments: argparse.Namespace) -> int:
         document.check_directory(directory)
     domain = _domain(arguments)
     with _subjects_speak_on_stderr():
-        writers, readers = _subjects(arguments, domain.dtypes)
-        judged = (
-            frozenset(reader.info.id for reader in readers) if arguments.reader else frozenset()
-        )
-        with _progress() as progress:
+        writers, readers, judged = _subjects(arguments, domain.dtypes)
+        with progress_bar() as progress:
             verdict = run_verdict(
                 writers,
                 readers,
@@ -67,7 +82,7 @@ def exit_code(verdict: Verdict, require: str | None) -> int:
 
 
 def _domain(arguments: argparse.Namespace) -> Domain:
-    """The default domain, with what was asked for in place of its own; each value once."""
+    """The domain that is named, with what was asked for in place of its own; each value once."""
     asked = {
         "head_sizes": arguments.head_size,
         "num_heads": arguments.num_heads,
@@ -76,19 +91,49 @@ def _domain(arguments: argparse.Namespace) -> Domain:
         "dtypes": arguments.dtype,
     }
     chosen = {name: tuple(dict.fromkeys(values)) for name, values in asked.items() if values}
-    return replace(DEFAULT_DOMAIN, **chosen)
+    return replace(WHOLE_DOMAIN if arguments.domain == "whole" else DEFAULT_DOMAIN, **chosen)
 
 
 def _subjects(
     arguments: argparse.Namespace, dtypes: Sequence[str]
-) -> tuple[list[Writer], list[Reader]]:
-    archs = arguments.arch or ()
-    writers = writers_from_specs(arguments.writers, archs, dtypes)
-    readers = readers_from_specs(arguments.reader)
-    if writers and readers:
-        return writers, readers
-    default_writers, default_readers = default_subjects(archs, dtypes)
-    return writers or default_writers, readers or default_readers
+) -> tuple[list[Writer], list[Reader], frozenset[str]]:
+    """The writers, the readers, and the ids of the readers whose disagreement is a fault."""
+    archs, options = arguments.arch or (), artifact_options(arguments)
+    specs = list(arguments.writers)
+    if arguments.vllm is not None:
+        specs += [str(path) for path in built_extensions(arguments.vllm)]
+    writers = writers_from_specs(specs, archs, dtypes, options)
+    writers = [_handed(writer, arguments.cache_tensor) for writer in writers]
+    readers = readers_from_specs(arguments.reader, options)
+    judged = frozenset(reader.info.id for reader in readers)
+    if not readers and arguments.domain != "whole":
+        readers = default_readers()
+    if arguments.vllm is not None:
+        flags = arguments.vllm_flags or ""
+        readers = [*readers, *checkout_readers(arguments.vllm, arguments.vllm_python, flags)]
+    return writers or default_writers(archs, dtypes), readers, judged
+
+
+def _handed(writer: Writer, order: str) -> Writer:
+    """The writer, given the sides of the cache with their dimensions in an order."""
+    if order == TAKEN:
+        return writer
+    if isinstance(writer, VllmWriter):
+        return writer.handed(order)
+    raise UsageError(
+        f"--cache-tensor {order}: only vLLM's store kernels have a host side that could take a "
+        f"tensor wrongly, {writer.info.id} has none"
+    )
+
+
+def artifact_options(arguments: argparse.Namespace) -> ArtifactOptions:
+    """Where releases come from; what is done to get them is told on standard error."""
+    directory = Path(arguments.wheel_dir) if arguments.wheel_dir is not None else None
+    return ArtifactOptions(
+        wheel_dir=directory,
+        offline=arguments.offline,
+        notify=lambda text: print(text, file=sys.stderr),
+    )
 
 
 @contextmanager
@@ -110,7 +155,7 @@ def _subjects_speak_on_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def _progress() -> Iterator[Progress | None]:
+def progress_bar() -> Iterator[Progress | None]:
     """A progress bar on standard error where that is a terminal."""
     if not sys.stderr.isatty():
         yield None

@@ -14,7 +14,7 @@ from oracle.machine.ir import PURE, Op, Type, Value
 I1, I32, I64, F32, F64 = Type.I1, Type.I32, Type.I64, Type.F32, Type.F64
 
 _BITCAST = {I32: F32, F32: I32, I64: F64, F64: I64}
-_COMMUTATIVE = frozenset(["add", "mul", "and", "or", "xor", "eq", "foeq"])
+_COMMUTATIVE = frozenset({"add", "mul", "and", "or", "xor", "eq", "foeq"})
 
 
 def _signed(bits: int, width: int) -> int:

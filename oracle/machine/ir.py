@@ -32,7 +32,7 @@ nearest even, are never contracted or reordered, keep subnormals, and return *so
 | rcp | (a) | f32, the launch's reciprocal model |
 | ldc | attrs: bank; (offset i32) | a 32-bit word of constant memory |
 | special | attr: name | a coordinate of the lane (tid.x, ctaid.x, laneid, ...) |
-| load | attrs: space, size; (address i64, guard) | size bytes as i32 words (1, 2, 4 and 8 or 16 bytes) |
+| load | attrs: space, size; (address i64, guard) | 1, 2, 4, 8 or 16 bytes as i32 words |
 | store | attrs: space, size; (address i64, guard, words...) | |
 | shuffle | attr: mode; (value, lane, clamp, guard) | i32 and an in-range i1, across a warp |
 | ballot | (p, guard) | i32, bit per active lane of the warp |
@@ -51,7 +51,7 @@ Only a launch of whole CTAs warp by warp (`oracle.machine.cta`) has the cooperat
 | multiply | attrs: nibbles, bytes; (codes, scales, guard) | i32: four products, observed |
 | mbarrier | attr: operation; (address i64, operand, guard) | initialise, arrive or expect |
 | phase | attr: wait; (address i64, parity, guard) | i1, whether the phase of that parity is over |
-| tile | attr: rank; (shared, barrier, coordinates..., map i64, guard) | TMA: a tile to shared memory |
+| tile | attr: rank; (shared, barrier, coordinates..., map i64, guard) | TMA: to shared memory |
 | copy | attr: size; (shared i64, global i64, guard) | global to shared memory, past the registers |
 | workid | (shared, barrier, guard) | the next CTA to take over: there is none |
 
@@ -162,11 +162,14 @@ class Function:
 
 
 PURE = frozenset(
-    "const get add sub mul and or xor shl lshr ashr zext sext trunc bitcast fbits eq ult slt foeq "
-    "folt fole funo select fadd fsub fmul fma fmax fmin fpext fptrunc uitofp fptoui rcp ldc "
-    "special uniform".split()
+    {"const", "get", "add", "sub", "mul", "and", "or", "xor", "shl", "lshr", "ashr", "zext"}
+    | {"sext", "trunc", "bitcast", "fbits", "eq", "ult", "slt", "foeq", "folt", "fole", "funo"}
+    | {"select", "fadd", "fsub", "fmul", "fma", "fmax", "fmin", "fpext", "fptrunc", "uitofp"}
+    | {"fptoui", "rcp", "ldc", "special", "uniform"}
 )
 """Primitives without effects: equal ones are merged, unused ones dropped."""
 
-COOPERATIVE = frozenset("elect atomic matrix multiply mbarrier phase tile copy workid".split())
+COOPERATIVE = frozenset(
+    {"elect", "atomic", "matrix", "multiply", "mbarrier", "phase", "tile", "copy", "workid"}
+)
 """Primitives that only a launch of whole CTAs warp by warp provides."""

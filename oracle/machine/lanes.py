@@ -35,9 +35,8 @@ _INFIX = {
 }  # fmt: skip
 _CALL = {"select": "where", "fma": "fma", "fmax": "fmax", "fmin": "fmin", "fbits": "fbits"}
 _CONVERT = {"zext", "trunc", "fpext", "fptrunc", "uitofp", "fptoui"}
-_STATE = COOPERATIVE | set(
-    ["load", "store", "shuffle", "ballot", "require", "ldc", "special", "rcp", "converge", "abandon", "uniform"]
-)
+_STATE = COOPERATIVE | {"load", "store", "shuffle", "ballot", "require", "ldc", "special", "rcp"}
+_STATE |= {"converge", "abandon", "uniform"}
 _NAMES_PC = COOPERATIVE | {"load", "store", "shuffle", "require"}
 
 _GLOBALS: dict[str, Any] = {

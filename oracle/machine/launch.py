@@ -23,7 +23,7 @@ from oracle.machine.state import NO_SCOPE, ConstantBank, State
 
 CHUNK_LANES = 16384
 """Lanes executed together: enough to hide the cost of a NumPy call, few enough for the cache."""
-STEP_LIMIT = 2_000_000
+STEP_LIMIT = 200_000
 """Instructions one chunk may issue; a store kernel needs a few thousand."""
 
 

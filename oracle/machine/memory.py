@@ -24,6 +24,8 @@ FIRST_ADDRESS = 0x7F00_0000_0000
 """Region addresses start high, so that code that drops the upper word of a pointer is seen."""
 GAP = 1 << 24
 """Unmapped bytes between regions; a stray must be off by more than this to hit a neighbour."""
+MAX_LOGGED = 1 << 26
+"""Stores by single lanes in one launch; a token of a store kernel makes a few thousand."""
 WORD_TYPES: dict[int, type[np.unsignedinteger]] = {1: np.uint8, 2: np.uint16, 4: np.uint32}
 
 
@@ -35,7 +37,7 @@ class MachineFault(OracleError):
 
 @dataclass(frozen=True)
 class Region:
-    """``size`` mapped bytes from address ``base``; ``initialised`` marks bytes that hold a value."""
+    """``size`` mapped bytes from ``base``; ``initialised`` marks those that hold a value."""
 
     name: str
     base: int
@@ -100,7 +102,7 @@ def scatter(data: U8, offset: NDArray[np.integer], size: int, words: tuple[U32, 
 
 
 def mark(flags: Mask, offset: NDArray[np.integer], size: int) -> None:
-    """Set the flags of ``size`` bytes at offsets that are multiples of ``size``, a word at a time."""
+    """Set the flags of ``size`` bytes at offsets that are multiples of it, a word at a time."""
     if size in WORD_TYPES:
         words = flags.view(WORD_TYPES[size])
     else:
@@ -116,6 +118,7 @@ class Memory:
         self.stores: list[StoreEvent] = []
         self.strays: list[StoreEvent] = []
         self._next = FIRST_ADDRESS
+        self._logged = 0
 
     def map(
         self,
@@ -218,6 +221,12 @@ class Memory:
         """Log and perform one store. Strays are recorded; misaligned ones raise MachineFault."""
         if event.address.size == 0:
             return
+        self._logged += event.address.size
+        if self._logged > MAX_LOGGED:
+            raise MachineFault(
+                f"pc {event.pc:#06x}: over {MAX_LOGGED} stores in one launch; the kernel may store "
+                "for ever"
+            )
         self.stores.append(event)
         self._check_alignment(event.address, event.size, event.pc, "store")
         region = self._containing(event.address, event.size)

@@ -15,9 +15,9 @@ from oracle.report.digest import (
     faulty,
     obtained,
     sizes_in_words,
-    telling_first,
 )
 from oracle.report.disagreements import Disagreement
+from oracle.report.faults import kinds
 from oracle.report.outline import Cell, Paragraph, Tone
 from oracle.report.parties import Names, Party
 from oracle.report.text import counted, enumerated, percentages, printable
@@ -39,6 +39,8 @@ def answer(parties: Sequence[Party], differing: Iterable[Disagreement], names: N
         faults = f", {bad} of them with faults," if bad else ""
         count = counted(sum(len(party.members) for party in rest), "more writer")
         sentences.append(Cell(f"The table has {count}{faults} that did otherwise.", _tone(*rest)))
+    if any(_data_faults(party) and party.agreements for party in parties):
+        sentences.append(Cell("Readers are compared with the scales alone."))
     extents = _by_extent(differing)
     told = [
         Cell(f"{_clauses(group, len(parties), names)}: {extent}.", _blame(group))
@@ -65,7 +67,7 @@ def _party(party: Party, names: Names) -> Cell:
     verb = "stores" if len(called) == 1 else "store"
     return Cell(
         f"{who} {verb} {deeds_in_words(ran)}{_coverage(party.findings)}"
-        f"{_standing(ran, party.specified)}{_readers(party, names)}.",
+        f"{_standing(party)}{_readers(party, names)}.",
         _tone(party),
     )
 
@@ -86,25 +88,46 @@ def _coverage(findings: Sequence[Finding]) -> str:
     return f" in {done} of {asked} geometries" if done < asked else ""
 
 
-def _standing(ran: Sequence[Finding], specified: bool) -> str:
-    bad = faulty(ran)
-    declared = any(finding.declared is not None for finding in ran)
+def _standing(party: Party) -> str:
+    ran = obtained(party.findings)
+    declared = _is_declared(party)
     nothing = "; nothing is declared about it" if not declared else ""
-    if bad:
-        first = telling_first(bad)[0]
-        size = at_head_sizes([first.configuration.head_size])
-        return (
-            f", not as it should be: {counted(len(bad), 'fault')}, "
-            f"first {first.status} of {first.side} {first.plane} {size}{nothing}"
-        )
-    same = "as the specification does" if specified else ""
+    if faulty(ran):
+        return f", not as it should be: {_faults(party.findings)}{nothing}"
+    same = "as the specification does" if party.specified else ""
     if declared:
         return f", as declared{' and ' if same else ''}{same}"
     return f"{', ' if same else ''}{same}{nothing}"
 
 
+def _is_declared(party: Party) -> bool:
+    return any(finding.declared is not None for finding in obtained(party.findings))
+
+
+def _faults(findings: Sequence[Finding]) -> str:
+    """`1 fault, in all 24 geometries: mismatch of V scale`; of several the first is named."""
+    groups = kinds(findings)
+    first = groups[0][0]
+    bad, asked = len(by_geometry(faulty(findings))), len(by_geometry(findings))
+    everywhere = "both" if asked == 2 else f"all {asked:,}"
+    extent = f"{everywhere} geometries" if bad == asked else f"{bad:,} of {asked:,} geometries"
+    where = f", in {extent}" if asked > 1 else ""
+    told = f"{first.status} of {first.side} {first.plane}"
+    if len(groups) > 1 or bad < asked:
+        told += f" {at_head_sizes([first.configuration.head_size])}"
+    lead = ": " if len(groups) == 1 else "; first "
+    return f"{counted(len(groups), 'fault')}{where}{lead}{told}"
+
+
+def _data_faults(party: Party) -> bool:
+    return any(finding.plane == "data" for finding in faulty(party.findings))
+
+
 def _readers(party: Party, names: Names) -> str:
-    """The readers that look where this writer stored, on both sides and in every geometry."""
+    """The readers that look where this writer stored, on both sides and in every geometry.
+
+    They are compared with its scales, so that they fit no more than those where data has faults.
+    """
     outcomes: dict[str, set[str]] = {}
     for pair in party.agreements:
         outcomes.setdefault(pair.reader, set()).add(pair.status)
@@ -114,7 +137,8 @@ def _readers(party: Party, names: Names) -> str:
     unclear = [r for r, s in outcomes.items() if "undecided" in s and "disagree" not in s]
     parts = []
     if fitting:
-        parts.append(f"{names.of(fitting)} fit{'s' if len(fitting) == 1 else ''} it")
+        whole = "its scales, not its data" if _data_faults(party) else "it"
+        parts.append(f"{names.of(fitting)} fit{'s' if len(fitting) == 1 else ''} {whole}")
     if unclear:
         parts.append(f"{names.of(unclear)} {_is(unclear)} undecided")
     return f"; {enumerated(parts) or 'no reader here fits it'}"
@@ -125,7 +149,18 @@ def _is(subjects: Sequence[str]) -> str:
 
 
 def _tone(*parties: Party) -> Tone:
-    return Tone.BAD if any(faulty(party.findings) for party in parties) else Tone.GOOD
+    """Good is what is as declared; that no reader fits an undeclared writer stands out."""
+    if any(faulty(party.findings) for party in parties):
+        return Tone.BAD
+    if all(map(_is_declared, parties)):
+        return Tone.GOOD
+    return Tone.DIFFERENT if any(map(_unread, parties)) else Tone.PLAIN
+
+
+def _unread(party: Party) -> bool:
+    """Whether every reader it was compared with disagrees somewhere."""
+    differing = {pair.reader for pair in party.agreements if pair.status == "disagree"}
+    return bool(differing) and differing == {pair.reader for pair in party.agreements}
 
 
 def _blame(group: Iterable[Disagreement]) -> Tone:
@@ -143,7 +178,8 @@ def _extent(one: Disagreement) -> str:
     case = one.smallest
     return (
         f"{at_head_sizes(one.sizes, one.compared_sizes)}, {percentages(one.shares)} of the "
-        f"positions, {case.disagreeing:,} of {case.positions:,} in the smallest case "
+        f"positions{'' if one.complete else ' found'}, {one.extents.in_words(case)} in the "
+        f"smallest case "
         f"({sizes_in_words(case.configuration)})"
     )
 

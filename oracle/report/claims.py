@@ -63,10 +63,27 @@ def _side(findings: Sequence[Finding]) -> str:
         for row in _rows("reader")
     }
     if kept and all(sizes == head_sizes(_covered(findings, row)) for row, sizes in kept.items()):
-        keeps = " keeps every writer contract"
+        keeps = f" keeps every {_defined(findings, every)}"
     else:
         keeps = f" keeps {_titles(kept, every) or 'no writer contract'}"
     return f"{keeps}. Misread by {_titles(misread, every) or 'no reader that has a contract'}"
+
+
+def _defined(findings: Sequence[Finding], every: Sequence[int]) -> str:
+    """`writer contract`, with those that say nothing of some geometry named: they are not kept."""
+    undefined = {
+        row: head_sizes(f for f in findings if row.excludes(_geometry(f.configuration)))
+        for row in _rows("writer")
+    }
+    missing = {row: sizes for row, sizes in undefined.items() if sizes}
+    if not missing:
+        return "writer contract"
+    nowhere = not any(_covered(findings, row) for row in missing)
+    if nowhere:
+        return (
+            f"contract defined {at_head_sizes(every)}; undefined there: {_titles(missing, every)}"
+        )
+    return f"contract where it is defined; undefined in some geometries: {_titles(missing, every)}"
 
 
 def _rows(role: str) -> list[Contract]:

@@ -7,13 +7,17 @@ from itertools import pairwise
 from typing import Any
 
 from oracle.geometry import SIDES
+from oracle.report.faultwords import sentence
+from oracle.report.patterns import in_symbols
 from oracle.report.text import counted, enumerated, printable
-from oracle.verdict import FAULTY, NOT_OBTAINED, Agreement, Configuration, Defects, Finding
+from oracle.verdict import FAULTY, NOT_OBTAINED, Agreement, Configuration, Finding
 
 _FEW = 6
 """Head sizes that are listed one by one."""
+_CHANGING = "differently by geometry"
 # The status that sums up several, the gravest first.
 _GRAVITY = (
+    "undefined",
     "out_of_region",
     "overlap",
     "gap",
@@ -61,8 +65,8 @@ def common_names(findings: Iterable[Finding]) -> tuple[str, ...]:
 def map_in_words(findings: Iterable[Finding], nameless: str = "unnamed") -> str:
     """What a plane's maps are: the names that fit all of them, or what there is instead.
 
-    That is their shape:stride, or `nameless` where they have none either; `-` where there is no
-    map, because nothing was executed or it ended early.
+    That is their shape:stride, in symbols where it changes with the geometry, or `nameless` where
+    they have none either; `-` where there is no map, because nothing ran or it ended early.
     """
     findings = [finding for finding in obtained(findings) if finding.positions]
     if not findings:
@@ -71,7 +75,9 @@ def map_in_words(findings: Iterable[Finding], nameless: str = "unnamed") -> str:
     if names:
         return " = ".join(names)
     found = {" = ".join(f.layouts) or f.shape_stride or nameless for f in findings}
-    return found.pop() if len(found) == 1 else "differs by geometry"
+    if len(found) == 1:
+        return found.pop()
+    return (not any(f.layouts for f in findings) and in_symbols(findings)) or _CHANGING
 
 
 def deeds_in_words(findings: Iterable[Finding]) -> str:
@@ -106,15 +112,15 @@ def _size(configuration: Configuration) -> int:
 
 
 def configuration_in_words(configuration: Configuration) -> str:
-    """`head size 64, 8 heads, page 16, HND, bf16`."""
+    """`head size 64, 8 heads, block size 16, HND, bf16`."""
     sizes = sizes_in_words(configuration)
     return f"{sizes}, {configuration.cache_layout}, {configuration.dtype}"
 
 
 def sizes_in_words(configuration: Configuration) -> str:
-    """`head size 64, 8 heads, page 16`: what counts of positions depend on."""
+    """`head size 64, 8 heads, block size 16`: what counts of positions depend on."""
     heads = counted(configuration.num_heads, "head")
-    return f"head size {configuration.head_size}, {heads}, page {configuration.block_size}"
+    return f"head size {configuration.head_size}, {heads}, block size {configuration.block_size}"
 
 
 def place(configuration: Configuration) -> tuple[int, int, int, str]:
@@ -152,23 +158,15 @@ def listed(sizes: Sequence[int]) -> str:
     return f"{len(sizes)} head sizes from {ends}"
 
 
-def defects_in_words(defects: Defects) -> str:
-    """The counts that are not zero, for one page; empty where all are."""
-    counts = (
-        (defects.collisions, "stored on top of another"),
-        (defects.never_written, "never written"),
-        (defects.below_region, "below the region"),
-        (defects.above_region, "above the region"),
-        (defects.other_plane, "in another plane"),
-    )
-    return enumerated(f"{count:,} {what}" for count, what in counts if count)
-
-
 def witness_in_words(witness: Mapping[str, Any]) -> str:
-    """`head 0, token 0, column 1; linear: K scale row 0 col 1; found: K scale row 1 col 0`.
+    """What a witness shows: a sentence, or `head 0, token 0; linear: K scale row 0 col 1`.
 
-    Numbers are coordinates and stay together; texts and nested coordinates follow in their order.
+    In the latter numbers are coordinates and stay together; texts and nested coordinates follow in
+    their order.
     """
+    told = sentence(witness)
+    if told is not None:
+        return printable(told)
     numbers = [f"{k} {v}" for k, v in witness.items() if isinstance(v, int)]
     parts = [", ".join(numbers)] if numbers else []
     for key, value in witness.items():

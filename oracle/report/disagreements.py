@@ -14,6 +14,7 @@ from oracle.report.digest import (
     place,
     smallest_case,
 )
+from oracle.report.extents import Extents
 from oracle.report.parties import Names, Party
 from oracle.report.text import percentages
 from oracle.verdict import Agreement, Verdict
@@ -24,7 +25,7 @@ class Disagreement:
     """A reader against writers that it contradicts on one side in the same way.
 
     `pairs` are the geometries in which the first of them is contradicted, `compared_sizes` the head
-    sizes at which it was compared.
+    sizes at which it was compared; `extents` tells how many positions were found.
     """
 
     reader: str
@@ -32,6 +33,7 @@ class Disagreement:
     parties: tuple[Party, ...]
     pairs: tuple[Agreement, ...]
     compared_sizes: tuple[int, ...]
+    extents: Extents
 
     @property
     def judged(self) -> bool:
@@ -45,8 +47,13 @@ class Disagreement:
 
     @property
     def shares(self) -> list[float]:
-        """The share of the positions that differ, for each geometry."""
-        return [pair.disagreeing / pair.positions for pair in self.pairs]
+        """The share of the positions found that differ, for each geometry."""
+        return [self.extents.share(pair) for pair in self.pairs]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every position was found on both sides."""
+        return all(self.extents.found(pair) == pair.positions for pair in self.pairs)
 
     @property
     def smallest(self) -> Agreement:
@@ -60,12 +67,16 @@ def disagreements(verdict: Verdict, parties: Sequence[Party]) -> list[Disagreeme
     The readers that fit no writer come first.
     """
     found: list[Disagreement] = []
+    extents = Extents(verdict.findings)
     for reader in _readers(verdict):
         for side in SIDES:
             alike: dict[object, list[Party]] = {}
             for party in parties:
                 compared = _compared(party, reader, side)
-                key = tuple((place(p.configuration), p.status, p.disagreeing) for p in compared)
+                key = tuple(
+                    (place(p.configuration), p.status, p.disagreeing, extents.found(p))
+                    for p in compared
+                )
                 differing = [pair for pair in compared if pair.status == "disagree"]
                 shown = _shown(smallest_case(differing)) if differing else ""
                 alike.setdefault((key, shown), []).append(party)
@@ -74,7 +85,7 @@ def disagreements(verdict: Verdict, parties: Sequence[Party]) -> list[Disagreeme
                 pairs = tuple(pair for pair in compared if pair.status == "disagree")
                 if pairs:
                     sizes = tuple(head_sizes(compared))
-                    found.append(Disagreement(reader, side, tuple(group), pairs, sizes))
+                    found.append(Disagreement(reader, side, tuple(group), pairs, sizes, extents))
     return found
 
 
@@ -104,12 +115,13 @@ def in_words(one: Disagreement, writers: str, names: Names) -> str:
     return (
         f"{names.of([one.reader])} disagrees with {writers} on {one.side} "
         f"{at_head_sizes(one.sizes, one.compared_sizes)}: {percentages(one.shares)}, "
-        f"{_counts(one.pairs)} positions; at {where}{shown}"
+        f"{_counts(one)}; at {where}{shown}"
     )
 
 
-def _counts(pairs: Sequence[Agreement]) -> str:
-    """`96 of 128`, or `96 of 128 to 9,088 of 9,216`."""
-    counts = sorted({(pair.positions, pair.disagreeing) for pair in pairs})
-    words = [f"{differing:,} of {positions:,}" for positions, differing in counts]
-    return words[0] if len(words) == 1 else f"{words[0]} to {words[-1]}"
+def _counts(one: Disagreement) -> str:
+    """`96 of 128 positions`, or `96 of 128 to 9,088 of 9,216 positions`, the found ones apart."""
+    by_size = sorted(one.pairs, key=lambda pair: (pair.positions, pair.disagreeing))
+    words = list(dict.fromkeys(map(one.extents.in_words, by_size)))
+    counts = words[0] if len(words) == 1 else f"{words[0]} to {words[-1]}"
+    return f"{counts} positions" if one.complete else counts

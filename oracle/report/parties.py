@@ -12,7 +12,7 @@ import re
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
-from oracle.report.digest import faulty, place, witness_in_words
+from oracle.report.digest import faulty, place
 from oracle.report.text import enumerated, labels
 from oracle.subjects.base import SubjectInfo
 from oracle.verdict import FAULTY, Agreement, Finding, Verdict
@@ -139,7 +139,7 @@ def _maps(findings: Sequence[Finding]) -> Hashable:
         (
             (f.side, f.plane, place(f.configuration)),
             (f.status, f.layouts, f.shape_stride, f.defects, f.reason),
-            witness_in_words(f.witness) if f.witness else "",
+            repr(f.witness),
         )
         for f in findings
     )

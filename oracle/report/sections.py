@@ -1,9 +1,10 @@
-"""Puts a report together: the answer, the tables, who disagrees, every fault, what was left out."""
+"""Puts a report together: the answer, the tables, every fault, who disagrees, what was left out."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from oracle.geometry import SIDES
 from oracle.report.answer import answer, whom
 from oracle.report.claims import claims
 from oracle.report.digest import at_head_sizes, head_sizes, obtained
@@ -12,15 +13,17 @@ from oracle.report.faults import faults
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Tone
 from oracle.report.parties import Names, parties
 from oracle.report.tables import at_a_glance, names_by_head_size, provenance, who_agrees
-from oracle.report.text import counted, printable
+from oracle.report.text import counted, enumerated, printable
+from oracle.subjects.base import SubjectInfo
 from oracle.verdict import NOT_OBTAINED, Finding, Verdict
 
-_EXIT = {
-    0: Cell("Everything that was executed is as declared (exit code 0).", Tone.GOOD),
-    1: Cell("Something is not as declared (exit code 1).", Tone.BAD),
-    5: Cell("What was asked for did not run (exit code 5).", Tone.BAD),
-}
-_UNDECLARED = Cell("Nothing is declared that could be contradicted (exit code 0).", Tone.GOOD)
+_FAULTS = Cell("Faults were found (exit code 1).", Tone.BAD)
+_NOTHING_RAN = Cell("What was asked for did not run (exit code 5).", Tone.BAD)
+_AS_DECLARED = Cell("Everything that was executed is as declared (exit code 0).", Tone.GOOD)
+_PARTLY = Cell("What is declared is as declared; the rest was not judged (exit code 0).", Tone.GOOD)
+_COMPARED = Cell(
+    "No fault was found, and no reader that was named looks elsewhere (exit code 0).", Tone.GOOD
+)
 
 
 def outline(verdict: Verdict, exit_code: int, faults_per_subject: int) -> list[Section]:
@@ -48,9 +51,9 @@ def outline(verdict: Verdict, exit_code: int, faults_per_subject: int) -> list[S
         at_a_glance(verdict, "writer", names),
         who_agrees(verdict, names),
         names_by_head_size(alike, names),
+        Listing("Faults", tuple(bad)),
         claims(alike, names),
         Listing("Disagreements", tuple(cell for cell in told if cell.tone is Tone.DIFFERENT)),
-        Listing("Faults", tuple(bad)),
         Listing("Not executed", tuple(_left_out(verdict, names, faults_per_subject))),
         at_a_glance(verdict, "reader", names),
         provenance(verdict, names.full),
@@ -92,22 +95,39 @@ def _domain(verdict: Verdict) -> Iterable[Cell]:
 
 
 def _coverage(verdict: Verdict) -> Cell:
-    """`24 geometries: head sizes 64–576 (6), 2 heads, …; all 8,225,280 positions found.`"""
+    """`24 geometries: head sizes 64–576 (6), …; found: all 8,225,280 positions of scales and data`.
+
+    The positions are those of whom the verdict is about.
+    """
     domain = verdict.domain
     heads = _range(domain["num_heads"])
     parts = (
         f"head size{_s(domain['head_sizes'])} {_range(domain['head_sizes'])}",
         f"{heads} head{'' if heads == '1' else 's'}",
-        f"page{_s(domain['block_sizes'])} {_range(domain['block_sizes'])}",
+        f"block size{_s(domain['block_sizes'])} {_range(domain['block_sizes'])}",
         "/".join(domain["cache_layouts"]),
         "/".join(domain["dtypes"]),
     )
-    ran = obtained(verdict.findings)
+    role, judged = _judged(verdict)
+    ran = obtained(finding for info in judged for finding in verdict.of_subject(info.id))
     found, asked = sum(f.recovered for f in ran), sum(f.positions for f in ran)
     share = "all" if found == asked else f"{found:,} of"
-    recovered = f"; {share} {counted(asked, 'position')} found" if asked else ""
+    planes = {f.plane: "scales" if f.plane == "scale" else "data" for f in ran if f.positions}
+    sides = [side for side in SIDES if any(f.side == side and f.positions for f in ran)]
+    what = (
+        f"{enumerated(planes[p] for p in ('scale', 'data') if p in planes)}, "
+        f"{'both sides' if len(sides) == len(SIDES) else enumerated(sides)}, "
+        f"of {'the' if len(judged) == 1 else 'every'} {role}"
+    )
+    recovered = f"; found: {share} {counted(asked, 'position')} of {what}" if asked else ""
     geometries = counted(domain["geometries"], "geometry", "geometries")
     return Cell(f"{geometries}: {', '.join(parts)}{recovered}.")
+
+
+def _judged(verdict: Verdict) -> tuple[str, list[SubjectInfo]]:
+    """Whom the verdict is about: the writers, or the readers where there is none."""
+    writers = [info for info in verdict.subjects if info.role == "writer"]
+    return ("writer", writers) if writers else ("reader", list(verdict.subjects))
 
 
 def _s(values: Sequence[int]) -> str:
@@ -122,5 +142,21 @@ def _range(values: Sequence[int]) -> str:
 
 
 def _last(verdict: Verdict, exit_code: int) -> Cell:
-    declared = any(finding.declared is not None for finding in obtained(verdict.findings))
-    return _EXIT[exit_code] if declared or exit_code else _UNDECLARED
+    if exit_code:
+        return _FAULTS if exit_code == 1 else _NOTHING_RAN
+    role, judged = _judged(verdict)
+    ran = [found for info in judged if (found := obtained(verdict.of_subject(info.id)))]
+    declared = [any(f.declared is not None for f in found) for found in ran]
+    if all(declared):
+        return _AS_DECLARED
+    if any(pair.judged for pair in verdict.agreements):
+        return _COMPARED
+    if any(declared):
+        return _PARTLY
+    deed = {"writer": "store", "reader": "look"}[role]
+    who = f"it {deed}s" if len(ran) == 1 else f"they {deed}"
+    advice = ": name a reader with --reader" if role == "writer" else ""
+    return Cell(
+        f"No fault in where {who}. Nothing is declared, so nothing was judged{advice} "
+        "(exit code 0)."
+    )

@@ -17,8 +17,10 @@ from oracle.report.digest import (
     obtained,
     scales,
 )
+from oracle.report.extents import Extents
 from oracle.report.outline import Cell, Table, Tone
 from oracle.report.parties import Names, Party
+from oracle.report.patterns import symbols_of
 from oracle.report.text import enumerated, percentages, printable, shortened
 from oracle.subjects.base import SubjectInfo
 from oracle.verdict import FAULTY, Agreement, Finding, Verdict
@@ -31,16 +33,19 @@ def at_a_glance(verdict: Verdict, role: str, names: Names) -> Table:
 
     The readers are the context of a verdict about writers, and so a detail.
     """
+    rows = tuple(
+        _glance(info, verdict.of_subject(info.id), names.beside(info))
+        for info in verdict.subjects
+        if info.role == role
+    )
+    symbols = symbols_of(cell.text for row in rows for cell in row[3:6])
     return _without_empty_columns(
         Table(
             f"{role.capitalize()}s",
             (role, "arch", "dtype", "K scales", "V scales", "data", "as decl.", "geom.", "status"),
-            tuple(
-                _glance(info, verdict.of_subject(info.id), names.beside(info))
-                for info in verdict.subjects
-                if info.role == role
-            ),
-            "as decl.: as declared; geom.: geometries executed, of those asked for",
+            rows,
+            "as decl.: as declared; geom.: geometries executed, of those asked for"
+            + (f"; {symbols}" if symbols else ""),
             folded=role == "reader",
         )
     )
@@ -107,6 +112,7 @@ def who_agrees(verdict: Verdict, names: Names) -> Table:
         pairs.setdefault((agreement.writer, agreement.reader), []).append(agreement)
     writers = dict.fromkeys(writer for writer, _ in pairs)
     readers = dict.fromkeys(reader for _, reader in pairs)
+    extents = Extents(verdict.findings)
     looks = [
         f"{names.of([reader])} reads {deeds_in_words(found)}"
         for reader in readers
@@ -118,24 +124,27 @@ def who_agrees(verdict: Verdict, names: Names) -> Table:
         tuple(
             (
                 Cell(names.of([writer])),
-                *(_pair(pairs.get((writer, reader), [])) for reader in readers),
+                *(_pair(pairs.get((writer, reader), []), extents) for reader in readers),
             )
             for writer in writers
         ),
         "; ".join(
-            ("scales only; shares of a geometry's positions, from the least to the most", *looks)
+            (
+                "scales only; shares of the positions found in a geometry, least to most",
+                *looks,
+            )
         ),
     )
 
 
-def _pair(agreements: Sequence[Agreement]) -> Cell:
+def _pair(agreements: Sequence[Agreement], extents: Extents) -> Cell:
     if not agreements:
         return Cell("-", Tone.QUIET)
     differing = [a for a in agreements if a.status == "disagree"]
     if differing:
         sides: dict[str, list[str]] = {}
         for side in SIDES:
-            shares = [a.disagreeing / a.positions for a in differing if a.side == side]
+            shares = [extents.share(a) for a in differing if a.side == side]
             if shares:
                 sides.setdefault(percentages(shares), []).append(side)
         clauses = [

@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
+from oracle.report.text import NO_BREAK
 
 FAULTS_PER_SUBJECT = 6
 """A screen's worth; the files hold more and verdict.json all."""
@@ -75,7 +76,9 @@ def _wrapped(cell: Cell, width: int) -> Text:
             # What is too long for any line starts where it stands, so that no line is left empty.
             *full, rest = chop_cells(lines.pop() + part, width)
             lines += [*full, rest]
-    return Text("\n".join(line.rstrip() for line in lines), _STYLES[cell.tone])
+    # Once nothing can break there, a plain space prints in every encoding.
+    text = "\n".join(line.rstrip() for line in lines).replace(NO_BREAK, " ")
+    return Text(text, _STYLES[cell.tone])
 
 
 def _parts(text: str, width: int, breaks: Sequence[re.Pattern[str]] = _BREAKS) -> Iterable[str]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 LONGEST_NAME = 120
 """Characters of a subject's or kernel's name that a report shows."""
 
+NO_BREAK = "\N{NO-BREAK SPACE}"
+
 
 def printable(text: str) -> str:
     """`text` on one line and safe for a terminal: what cannot be printed is spelled as an escape.
@@ -50,12 +52,12 @@ def counted(count: int, noun: str, plural: str | None = None) -> str:
 
 
 def percentages(shares: Sequence[float]) -> str:
-    """The range of shares (0..1): `75 %`, or `75–98.6 %`.
+    """The range of shares (0..1): `75 %`, or `75–98.6 %`, the space before % a no-break space.
 
     A share that is neither nothing nor all is never rounded to either.
     """
     low, high = _percentage(min(shares)), _percentage(max(shares))
-    return f"{low} %" if low == high else f"{low}–{high} %"
+    return f"{low}{NO_BREAK}%" if low == high else f"{low}–{high}{NO_BREAK}%"
 
 
 def _percentage(share: float) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oracle.addressmap import Read
 from oracle.formats import DTYPES
 from oracle.geometry import CacheGeometry
 from oracle.quantize import ScaleSearch
@@ -50,6 +51,14 @@ class Writer(Protocol):
 
     def write(self, request: StoreRequest) -> Stored:
         """Store the request's tokens; raises OracleError where the outcome is undefined."""
+
+
+@runtime_checkable
+class AddressReader(Protocol):
+    """A reader that can be asked where it looks, instead of what it reads."""
+
+    def map(self, geometry: CacheGeometry) -> Read:
+        """Maps of the probe's pages. Raises OracleError where it cannot be told."""
 
 
 class Reader(Protocol):

@@ -60,7 +60,9 @@ def load_function(spec: str) -> Callable[..., Any]:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name)
-    except (Exception, SystemExit) as error:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
         raise UsageError(f"{spec}: importing {module_name} failed: {_line(error)}") from error
     function: Callable[..., Any] | None = getattr(module, function_name, None)
     if function is None or not callable(function):
@@ -116,8 +118,10 @@ class CallableWriter:
         where = request.geometry.in_words()
         try:
             self._function(*arguments)
-        except (Exception, SystemExit) as error:
-            # A subject's own exit must not become the tool's.
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            # Not even a subject's own exit may become the tool's.
             raise UsageError(f"{self.spec} raised {_line(error)}, given {where}") from error
         if request.slot_mapping.size and np.array_equal(cache, request.cache):
             raise UsageError(

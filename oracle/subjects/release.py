@@ -92,6 +92,29 @@ def wheels_in(directory: Path) -> dict[str, Path]:
     return {version: path for version, (_, path) in best.items()}
 
 
+def version_key(version: str) -> tuple[int, ...]:
+    """The numbers of a version, in which releases are ordered."""
+    return tuple(map(int, re.findall(r"[0-9]+", version)))
+
+
+def versions_at_hand(options: ArtifactOptions) -> list[str]:
+    """The releases whose wheels need no fetching, oldest first."""
+    return sorted(_at_hand(options), key=version_key)
+
+
+def published_versions() -> list[str]:
+    """The final releases that the package index has, oldest first. Raises UsageError."""
+    command = [*PIP, "index", "versions", PACKAGE, "--no-input", "--disable-pip-version-check"]
+    done = _pip(command)
+    listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
+    if done.returncode or listed is None:
+        raise UsageError(
+            f"the releases of {PACKAGE} cannot be listed: {_complaint(done.stderr)}; with --offline "
+            "those at hand are taken"
+        )
+    return sorted(listed[1].split(", "), key=version_key)
+
+
 @contextmanager
 def release_wheel(release: Release, options: ArtifactOptions) -> Iterator[Path]:
     """The wheel of a release, there for as long as the context is open.
@@ -159,12 +182,7 @@ def _fetch(release: Release, folder: Path) -> Path:
         *PIP, "download", "--no-deps", "--only-binary=:all:", "--no-input", "--quiet",
         "--disable-pip-version-check", "--retries", "2", "--dest", str(folder), str(release),
     ]  # fmt: skip
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
-        )
-    except OSError as error:
-        raise UsageError(f"pip cannot be run ({error.strerror}): give --wheel-dir") from error
+    done = _pip(command)
     if done.returncode:
         raise UsageError(
             f"{release} could not be fetched: {_complaint(done.stderr)}; if you have its wheel, "
@@ -174,6 +192,15 @@ def _fetch(release: Release, folder: Path) -> Path:
     if len(wheels) != 1:
         raise UsageError(f"{release} could not be fetched: pip left no wheel of it")
     return next(iter(wheels.values()))
+
+
+def _pip(command: list[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+    except OSError as error:
+        raise UsageError(f"pip cannot be run ({error.strerror}): give --wheel-dir") from error
 
 
 def _complaint(output: str) -> str:

@@ -1,11 +1,17 @@
 """What a subject is called on the command line, and how it is made from its name.
 
 store                          the store kernel under each of its contracts
-store:contract=store-sm12x     under one of them
+store-sm100, store-sm12x       under one of them
 store:k=L,v=L[,search=4over6]  with any two layouts
 reference:k=L,v=L              the specification, as a writer or a reader
 trtllm-gen, flashinfer-fa2, …  the readers of contracts.toml (`--reader`)
+flashinfer-cubin==0.6.13[:GLOB], PATH.whl[:GLOB], PATH.cubin
+                               attention kernels as readers, executed whole
+split:NAME,k=L,v=L             the specification reading through a carving of the cache (`--reader`)
+package.module:function[,…]    a dequantiser as a reader (`oracle.subjects.dequantiser`)
 PATH.cubin[:KERNEL]            a store kernel of a cubin
+vllm==VERSION                  vLLM's store kernels, from the wheel of a release
+PATH                           the same from a wheel, a shared object or an installed package
 package.module:function        a Python function called like `reshape_and_cache_flash`
 """
 
@@ -22,51 +28,75 @@ from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
 from oracle.quantize import ScaleSearch
 from oracle.subjects.base import Reader, SubjectInfo, Writer
 from oracle.subjects.binary import MachineWriter, artifact_digest
-from oracle.subjects.callable import CallableWriter
+from oracle.subjects.callable import CallableReader, CallableWriter
+from oracle.subjects.flashinfer import parse_source, readers_of
 from oracle.subjects.reference import ReferenceReader, ReferenceWriter
+from oracle.subjects.release import ArtifactOptions, parse_release
 from oracle.subjects.source import store_writer
+from oracle.subjects.splits import split_reader
 from oracle.subjects.store_abi import unsupported_params
+from oracle.subjects.vllm import writers_from_artifact
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_BUILT = re.compile(r"(store[^@]*)@(sm_\w+)/(bf16|fp16)")
 _Subject = TypeVar("_Subject", Writer, Reader)
+_ARTIFACTS = (".whl", ".zip", ".so", ".fatbin")
 _SEARCHES = {search.value: search for search in ScaleSearch}
 
 
 def writers_from_specs(
-    specs: Sequence[str], archs: Sequence[str], dtypes: Sequence[str]
+    specs: Sequence[str],
+    archs: Sequence[str],
+    dtypes: Sequence[str],
+    options: ArtifactOptions | None = None,
 ) -> list[Writer]:
     """The writers that specs name; `archs` (none: each contract's own) and `dtypes` to build for.
 
-    Raises UsageError for a spec nobody understands or an artefact that is no store kernel.
+    `options` say where releases come from. Raises UsageError for a spec nobody understands or an
+    artefact that is no store kernel, NothingRan where an artefact holds none.
     """
     writers: list[Writer] = []
     for spec in specs:
-        writers += _writers(spec, archs, dtypes)
+        writers += _writers(spec, archs, dtypes, options or ArtifactOptions())
     return _distinct(writers)
 
 
-def _writers(spec: str, archs: Sequence[str], dtypes: Sequence[str]) -> list[Writer]:
+def _writers(
+    spec: str, archs: Sequence[str], dtypes: Sequence[str], options: ArtifactOptions
+) -> list[Writer]:
     kind, _, rest = spec.partition(":")
     path, kernel = _cubin_path(spec)
     if path is not None:
         return _cubin_writers(spec, path, kernel, dtypes)
-    if kind == "store":
-        return _store_writers(spec, rest, archs, dtypes)
+    if is_artifact(spec):
+        return writers_from_artifact(spec, archs, dtypes, options)
+    built = _BUILT.fullmatch(spec)
+    if built is not None:
+        # The id that a report prints: one build of the store kernel.
+        return _writers(built[1], (built[2],), (built[3],), options)
+    if kind == "store" or kind in STORE_CONTRACTS:
+        return _store_writers(spec, kind, rest, archs, dtypes)
     if kind == "reference":
-        options = _options(spec, rest, ("k", "v", "search"))
-        k, v, search = _layouts_and_search(spec, options)
+        k, v, search = _layouts_and_search(spec, _options(spec, rest, ("k", "v", "search")))
         info = SubjectInfo(spec, "writer", f"specification: K {k}, V {v}", "reference",
                            declared={"K": k, "V": v}, scale_search=search)  # fmt: skip
         return [ReferenceWriter(info, k, v)]
     if _FUNCTION.fullmatch(spec):
         return [CallableWriter(spec)]
     raise UsageError(
-        f"no writer is called {spec!r}: give store, reference:k=…,v=…, a .cubin or module:function"
+        f"no writer is called {spec!r}: give store, reference:k=…,v=…, vllm==VERSION, the path of "
+        "a .cubin, .whl or .so, or module:function"
     )
 
 
-def readers_from_specs(specs: Sequence[str]) -> list[Reader]:
-    """The readers that specs name. Raises UsageError for a spec nobody understands."""
+def readers_from_specs(
+    specs: Sequence[str], options: ArtifactOptions | None = None
+) -> list[Reader]:
+    """The readers that specs name; `options` say where releases come from.
+
+    Raises UsageError for a spec nobody understands.
+    """
+    releases = options or ArtifactOptions()
     readers: list[Reader] = []
     for spec in specs:
         kind, _, rest = spec.partition(":")
@@ -77,20 +107,33 @@ def readers_from_specs(specs: Sequence[str]) -> list[Reader]:
             name = f"specification: K {k}, V {v}"
             info = SubjectInfo(spec, "reader", name, "reference", declared={"K": k, "V": v})
             readers.append(ReferenceReader(info, k, v))
+        elif (source := parse_source(spec)) is not None:
+            readers += readers_of(source, releases.wheel_dir, releases.offline)
+        elif kind == "split":
+            name, _, layouts = rest.partition(",")
+            k, v, _ = _layouts_and_search(spec, _options(spec, layouts, ("k", "v")))
+            readers.append(split_reader(spec, name, k, v))
+        elif _FUNCTION.fullmatch(spec.partition(",")[0]):
+            readers.append(CallableReader(spec))
         else:
             names = ", ".join(_reader_names())
-            raise UsageError(f"no reader is called {spec!r}: give {names} or reference:k=…,v=…")
+            raise UsageError(
+                f"no reader is called {spec!r}: give {names}, reference:k=…,v=…, "
+                "flashinfer-cubin==VERSION or module:function"
+            )
     return _distinct(readers)
 
 
-def default_subjects(
-    archs: Sequence[str], dtypes: Sequence[str]
-) -> tuple[list[Writer], list[Reader]]:
-    """The store kernel under each contract, the specification of each, and the three readers."""
+def default_writers(archs: Sequence[str], dtypes: Sequence[str]) -> list[Writer]:
+    """The store kernel under each of its contracts, and the specification of each."""
     promised = [contract(name, "writer") for name in STORE_CONTRACTS]
     references = [f"reference:k={c.k},v={c.v}" for c in promised]
-    writers = writers_from_specs(["store", *references], archs, dtypes)
-    return writers, readers_from_specs(DEFAULT_READERS)
+    return writers_from_specs(["store", *references], archs, dtypes)
+
+
+def default_readers() -> list[Reader]:
+    """The readers a default verdict holds every writer against."""
+    return readers_from_specs(DEFAULT_READERS)
 
 
 def _reader_names() -> list[str]:
@@ -103,34 +146,33 @@ def _contract_reader(row: Contract) -> Reader:
 
 
 def _store_writers(
-    spec: str, rest: str, archs: Sequence[str], dtypes: Sequence[str]
+    spec: str, kind: str, rest: str, archs: Sequence[str], dtypes: Sequence[str]
 ) -> list[Writer]:
-    options = _options(spec, rest, ("contract", "k", "v", "search"))
+    options = _options(spec, rest, ("search",) if kind in STORE_CONTRACTS else ("k", "v", "search"))
     search = _search(spec, options)
-    suffix = "" if search is ScaleSearch.MAX_OVER_6 else f",search={search.value}"
+    searched = "" if search is ScaleSearch.MAX_OVER_6 else f"search={search.value}"
     if "k" in options or "v" in options:
-        if "contract" in options:
-            raise UsageError(f"{spec}: give a contract or two layouts, not both")
         k, v, _ = _layouts_and_search(spec, options)
-        builds = [(f"store:k={k},v={v}", f"store kernel: K {k}, V {v}", k, v, "sm_100a")]
+        identity = ",".join(filter(None, (f"store:k={k},v={v}", searched)))
+        builds = [(identity, f"store kernel: K {k}, V {v}", k, v, "sm_100a")]
     else:
-        names = [options["contract"]] if "contract" in options else list(STORE_CONTRACTS)
-        builds = [_promised(spec, name) for name in names]
+        rows = [contract(name, "writer") for name in STORE_CONTRACTS if kind in ("store", name)]
+        builds = [
+            (":".join(filter(None, (row.name, searched))), row.title, row.k, row.v,
+             STORE_CONTRACTS[row.name])
+            for row in rows
+        ]  # fmt: skip
     return [
-        store_writer(f"{identity}{suffix}", title, k, v, search, arch, dtype)
+        store_writer(identity, title, k, v, search, arch, dtype)
         for identity, title, k, v, own_arch in builds
         for arch in (archs or (own_arch,))
         for dtype in dtypes
     ]
 
 
-def _promised(spec: str, name: str) -> tuple[str, str, str, str, str]:
-    """Identity, title, layouts and default arch of the store kernel under one of its contracts."""
-    if name not in STORE_CONTRACTS:
-        known = ", ".join(STORE_CONTRACTS)
-        raise UsageError(f"{spec}: the store kernel has no contract {name!r}: choose {known}")
-    row = contract(name, "writer")
-    return name, row.title, row.k, row.v, STORE_CONTRACTS[name]
+def is_artifact(spec: str) -> bool:
+    """Whether a spec names a release, a wheel, a shared object, a fatbin or a directory."""
+    return parse_release(spec) is not None or Path(spec).suffix in _ARTIFACTS or Path(spec).is_dir()
 
 
 def _cubin_path(spec: str) -> tuple[Path | None, str | None]:
@@ -185,12 +227,18 @@ def _cubin_writers(
 
 def _dtypes_of(kernel: str, dtypes: Sequence[str]) -> tuple[str, ...]:
     """The inputs a kernel takes, where its name says so."""
-    lowered = kernel.lower()
-    named = [d for d, words in _DTYPE_WORDS.items() if any(word in lowered for word in words)]
+    named = []
+    rest = kernel.lower()
+    for dtype, words in _DTYPE_WORDS.items():
+        if any(word in rest for word in words):
+            named.append(dtype)
+        # What names bf16 must not be taken for fp16 as well: "bfloat16" ends in "float16".
+        for word in words:
+            rest = rest.replace(word, " ")
     return tuple(named) if len(named) == 1 else tuple(dtypes)
 
 
-_DTYPE_WORDS = {"bf16": ("bfloat16", "bf16"), "fp16": ("4half", "fp16", "float16e", "_half")}
+_DTYPE_WORDS = {"bf16": ("bfloat16", "bf16"), "fp16": ("4half", "fp16", "float16", "_half")}
 
 
 def _options(spec: str, text: str, known: Sequence[str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from oracle.machine.context import Unsupported
 from oracle.machine.cubin import Cubin, KernelInfo
 from oracle.machine.demangle import demangle
 from oracle.machine.disassembly import disassemble
+from oracle.machine.memory import MachineFault
 from oracle.quantize import ScaleSearch
 from oracle.requests import Stored, StoreRequest
 from oracle.subjects.archive import shown
@@ -31,16 +32,16 @@ from oracle.subjects.extraction import cubins, extract
 from oracle.subjects.gpucode import Found, arch_number, mangled
 from oracle.subjects.release import ArtifactOptions, parse_release, release_wheel
 from oracle.subjects.store_abi import (
+    WARP,
     StoreAbi,
     StoreLaunch,
     has_swizzle_switch,
     threads_per_group,
     unsupported_params,
 )
+from oracle.subjects.vllm_host import TAKEN, SideTensor, Taken, host_check, misreading
 
 STORE_KERNEL = "reshape_and_cache_nvfp4_kernel"
-TOKENS_PER_BAND = 4
-"""The host side takes pages of a multiple of so many tokens."""
 
 _ARGUMENTS = re.compile(rf"vllm::{STORE_KERNEL}<([^<>,]+)(?:, \(vllm::NVFP4KVScaleSearch\)(\d+))?>")
 _DTYPES = {"c10::BFloat16": "bf16", "c10::Half": "fp16"}
@@ -68,36 +69,70 @@ def title(kernel: str) -> str:
     return shown(re.sub(r"\(vllm::NVFP4KVScaleSearch\)", "search ", demangle(kernel)))
 
 
-def host_check(geometry: CacheGeometry, dtype: str) -> str | None:
-    """What the host side of the store refuses: pages that are no whole number of 4x4 blocks.
-
-    It also refuses head sizes that are no multiple of 16, which no geometry has, and nothing else:
-    head sizes that are no multiple of 64 are launched.
-    """
-    if geometry.block_size % TOKENS_PER_BAND:
-        return (
-            f"vLLM takes pages of a multiple of {TOKENS_PER_BAND} tokens, as V's scales are "
-            f"swizzled in bands of {TOKENS_PER_BAND} rows: this page has {geometry.block_size}"
-        )
-    return None
-
-
 class VllmWriter(MachineWriter):
-    """One variant of the store kernel, launched as vLLM's host side launches it."""
+    """One variant of the store kernel, launched as vLLM's host side launches it.
 
-    def __init__(self, info: SubjectInfo, cubin: Cubin, kernel: str, abi: StoreAbi) -> None:
-        super().__init__(info, cubin, kernel, host_check)
+    `order` is that of the dimensions in which the sides of the cache are handed over
+    (`oracle.subjects.vllm_host`).
+    """
+
+    def __init__(
+        self, info: SubjectInfo, cubin: Cubin, kernel: str, abi: StoreAbi, order: str = TAKEN
+    ) -> None:
+        super().__init__(info, cubin, kernel)
         self.abi = abi
+        self.order = order
+
+    def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
+        """What the host side says to the cache it is handed."""
+        return host_check(geometry, dtype, self.order)
 
     def launch(self, geometry: CacheGeometry, tokens: int) -> StoreLaunch:
         """The launch of a store of so many tokens."""
-        return StoreLaunch.of(geometry, tokens, self.abi)
+        tensor = SideTensor.of(geometry, self.order)
+        taken = Taken.of(tensor, geometry.num_heads, geometry.head_size)
+        return taken.launch(tokens, self.abi)
+
+    def write(self, request: StoreRequest) -> Stored:
+        """Run the kernel over the request.
+
+        Raises MachineFault where what it does is undefined.
+        """
+        geometry = request.geometry
+        try:
+            stored = super().write(request)
+        except MachineFault as error:
+            idle = idle_lanes(geometry, self.abi)
+            if not idle:
+                raise
+            raise MachineFault(
+                f"a group is spread over {self.abi.threads_per_group} threads that shuffle with "
+                f"the mask of a whole warp, while {idle} of its lanes have no group of the token "
+                f"and sit out: CUDA leaves that undefined ({error})"
+            ) from error
+        mistaken = misreading(geometry, self.order)
+        return stored if mistaken is None else replace(stored, faults=(mistaken, *stored.faults))
+
+    def handed(self, order: str) -> VllmWriter:
+        """The same writer, given the sides of the cache in another order of dimensions."""
+        other = copy(self)
+        other.order = order
+        other.info = replace(self.info, id=f"{self.info.id}/{order}")
+        return other
 
     def under(self, rcp: str) -> VllmWriter:
         """The same writer under another of the machine's models of the reciprocal."""
         other = copy(self)
         other._rcp = rcp
         return other
+
+
+def idle_lanes(geometry: CacheGeometry, abi: StoreAbi) -> int:
+    """Lanes of the last warp without a group, where threads that share a group would shuffle."""
+    if abi.threads_per_group == 1:
+        return 0
+    threads = geometry.num_heads * geometry.scale_columns * abi.threads_per_group
+    return -threads % WARP
 
 
 class UnlaunchableWriter:
@@ -125,8 +160,25 @@ def writers_from_artifact(
     `archs` such as "sm_100" pick by number, whatever the suffix; none means all. Raises UsageError
     where the artefact is damaged or cannot be had, NothingRan where it has no such kernel.
     """
+    return writers_of(what, store_cubins(what, archs, options), dtypes)
+
+
+def store_cubins(
+    what: str, archs: Sequence[str] = (), options: ArtifactOptions | None = None
+) -> tuple[Found, ...]:
+    """The cubins of a release or an artefact's path that hold store kernels.
+
+    `archs` and errors are those of `writers_from_artifact`.
+    """
     with _located(what, options or ArtifactOptions()) as path:
-        found = extract(path, STORE_KERNEL, {arch_number(arch) for arch in archs})
+        return extract(path, STORE_KERNEL, {arch_number(arch) for arch in archs})
+
+
+def writers_of(what: str, found: Sequence[Found], dtypes: Sequence[str]) -> list[Writer]:
+    """The store kernels of some cubins as writers; `what` says where they come from.
+
+    Raises NothingRan where there is none for the dtypes.
+    """
     with ThreadPoolExecutor() as pool:
         # Most of a disassembly is waiting for the process that does it.
         threads = list(pool.map(_threads_of, found))

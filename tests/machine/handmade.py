@@ -11,6 +11,7 @@ import re
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from snippets import OPERANDS, Reference, Words, assert_equal, expect, grid, row
 
 from oracle.machine.disassembly import Instruction
 from oracle.machine.instructions import MEANINGS
-from oracle.machine.ir import Function
+from oracle.machine.ir import Block, Function, Op, Terminator
 from oracle.machine.lanes import compile_function
 from oracle.machine.lower import basic_blocks
 from oracle.machine.memory import Memory
@@ -33,7 +34,7 @@ from oracle.machine.state import ConstantBank, State
 def instruction(text: str, address: int = 0, immediate: int | None = None) -> Instruction:
     """An instruction from its text, such as "@!P0 IADD3 R0,R2,0x1,RZ".
 
-    `immediate` is the immediate field of the encoding; by default that of an f32 printed in decimal.
+    `immediate` is the immediate field of the encoding; by default that of an f32 in decimal.
     """
     guard, _, rest = text.partition(" ") if text.startswith("@") else ("", "", text)
     opcode, _, operands = rest.partition(" ")
@@ -68,17 +69,25 @@ def execute(
     """Run straight-line code over register values [n], n a multiple of 32; all registers after."""
     blocks, problems = basic_blocks(code, {})
     assert not problems, problems
-    function = Function("handmade", "sm_100a", blocks)
-    compiled, numbering = compile_function(function)
     lanes = len(next(iter(registers.values())))
-    start = [registers.get(name, np.zeros(lanes, np.uint32)) for name in numbering]
+    unset = {name: np.zeros(lanes, np.uint32) for op in blocks[0].ops for name in op.attrs[:1]}
+    after = run_operations(blocks[0].ops, {**unset, **registers}, lanes, rcp)
+    return {name: np.broadcast_to(value, lanes) for name, value in after.items()}
+
+
+def run_operations(
+    ops: list[Op], registers: Mapping[str, Any], lanes: int = 32, rcp: RcpModel = rcp_exact
+) -> dict[str, Any]:
+    """Run primitives over registers given by name; the registers they name, afterwards."""
+    function = Function("handmade", "sm_100a", {0: Block(0, 1, ops, Terminator("exit", 0))})
+    compiled, numbering = compile_function(function)
     shape = (lanes // 32, 1, 1), (32, 1, 1)
+    start = [registers.get(name) for name in numbering]
     state = State(function, start, Memory(), ConstantBank.of(function, *shape, b""), rcp)
     state.place(0, shape[0][0], *shape)
     with np.errstate(all="ignore"):
         compiled[0].run(state)
-    after = {name: state.registers[place] for name, place in numbering.items()}
-    return {name: np.broadcast_to(value, lanes) for name, value in after.items()}
+    return {name: state.registers[place] for name, place in numbering.items()}
 
 
 @dataclass(frozen=True)

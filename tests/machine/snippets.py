@@ -44,8 +44,8 @@ __device__ __forceinline__ u32 u(float x) { return __float_as_uint(x); }
 __device__ __forceinline__ u64 pair(u32 lo, u32 hi) { return (u64)hi << 32 | lo; }
 """
 _KERNEL = """
-extern "C" __global__ void %s_kernel(const uint4* __restrict__ in, uint4* out, u32 k0, u32 k1, int k2,
-                                         int k3) {
+extern "C" __global__ void %s_kernel(const uint4* __restrict__ in, uint4* out, u32 k0, u32 k1,
+                                     int k2, int k3) {
   const int i = blockIdx.x * blockDim.x + threadIdx.x;
   const uint4 v = in[i];
   u32 a = v.x, b = v.y, c = v.z, d = v.w, o0 = a, o1 = b, o2 = c, o3 = d;
@@ -60,8 +60,8 @@ _COPY = "copy_only"
 class Snippet:
     """A kernel body, what it should give, and the forms it exercises (some on each arch).
 
-    `archs` limits where it compiles; `kind` says what its operands are: one of OPERANDS. A reference
-    of the `whole` takes all operands [128 * blocks, arity] and gives all outputs, not one row.
+    `archs` limits where it compiles; `kind` says what its operands are: one of OPERANDS. The
+    reference of a `whole` takes all operands [128 * blocks, arity] and gives all outputs.
     """
 
     name: str
@@ -225,7 +225,7 @@ _POSITIVE += (0x3F800000, 0x3F800001, 0x3FC00000, 0x40000000, 0x40200000, 0x4049
 _POSITIVE += (0x4B800001, 0x4F000000, 0x4F800000, 0x5F000000, 0x5F800000, 0x7E800000, 0x7F7FFFFF)
 _POSITIVE += (0x7F800000, 0x7F800001, 0x7FC00000, 0x7FFFFFFF)
 FLOATS = _POSITIVE + tuple(x | 0x80000000 for x in _POSITIVE)
-"""Zero, subnormals, around 1, halves, units of 1, integers' limits, infinity, NaNs of both kinds."""
+"""Zeros, subnormals, around 1, halves, limits of integers, infinity, NaNs of both kinds."""
 
 _CODES = (0, 1, 2, 0x7F, 0x80, 0x3FF, 0x400, 0x401, 0x3C00, 0x3C01, 0x3E00, 0x3F80, 0x3F81, 0x4000)
 _CODES += (0x4100, 0x7800, 0x7BFF, 0x7C00, 0x7C01, 0x7E00, 0x7F7F, 0x7F80, 0x7F81, 0x7FFF)
@@ -239,7 +239,7 @@ _word = st.integers(0, 0xFFFFFFFF)
 
 
 def _float(exponents: tuple[int, int], mantissa_bits: int) -> st.SearchStrategy[int]:
-    """Patterns of float32 in a range of exponents that have few mantissa bits, so that ties occur."""
+    """Patterns of float32 with few mantissa bits in a range of exponents, so that ties occur."""
     sign, exponent = st.integers(0, 1), st.integers(*exponents)
     mantissa = st.integers(0, (1 << mantissa_bits) - 1)
     return st.builds(
@@ -249,7 +249,7 @@ def _float(exponents: tuple[int, int], mantissa_bits: int) -> st.SearchStrategy[
 
 @dataclass(frozen=True)
 class Operands:
-    """What the words of a snippet are: edge values, all combinations of which are tried, and more."""
+    """What the words of a snippet are: edge values, tried in combination, and how to draw more."""
 
     edges: Sequence[int]
     drawn: st.SearchStrategy[int]

@@ -61,7 +61,8 @@ FAMILY = Family(
     snippet("both", "o0 = (int)a < (int)b && c > d ? 1 : 2;",
             lambda a, b, c, d: 1 if signed(a) < signed(b) and c > d else 2, "ISETP.GT.U32.AND", 4),
     snippet("either", "o0 = (int)a < (int)b || c > d ? 1 : 2;",
-            lambda a, b, c, d: 1 if signed(a) < signed(b) or c > d else 2, "ISETP.LT.OR ISETP.GE.AND", 4),
+            lambda a, b, c, d: 1 if signed(a) < signed(b) or c > d else 2,
+            "ISETP.LT.OR ISETP.GE.AND", 4),
     snippet("exclusive",
             'asm("{.reg .pred p, q; setp.lt.s32 p, %1, %2; setp.gt.xor.u32 q, %3, %4, p;"'
             ' "selp.u32 %0, 1, 2, q;}" : "=r"(o0) : "r"(a), "r"(b), "r"(c), "r"(d));',

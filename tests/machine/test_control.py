@@ -121,8 +121,8 @@ FAMILY = Family(
     snippet("uneven_barriers", "__shared__ u32 s[128]; if (a & 1) { s[threadIdx.x] = a * 3;"
             " __syncthreads(); } else { s[threadIdx.x] = a + 1; __syncthreads(); }"
             " o0 = s[(threadIdx.x + 1) & 127];", uneven, "BAR.SYNC.DEFER_BLOCKING", 4, whole=True),
-    snippet("uniform_branch", "o0 = b; if (k2 > 4) { for (int k = 0; k < k2; ++k) o0 = o0 * a + k; }"
-            " else { o0 = in[0].x; }", uniform_loop, "BRA"),
+    snippet("uniform_branch", "o0 = b; if (k2 > 4) { for (int k = 0; k < k2; ++k)"
+            " o0 = o0 * a + k; } else { o0 = in[0].x; }", uniform_loop, "BRA"),
     snippet("trap", "if (a == 0x76543210u) __trap(); o0 = b;", lambda a, b: b, "BPT.TRAP"),
     snippet("fences", "__threadfence(); out[i] = v; __threadfence_block(); o0 = a + 1;",
             lambda a: a + 1, "MEMBAR.SC.GPU MEMBAR.SC.CTA ERRBAR CCTL.IVALL CGAERRBAR", 1),

@@ -3,8 +3,11 @@
 import math
 from collections.abc import Callable
 from fractions import Fraction
+from itertools import pairwise
 
-from exact import flushed, narrow, number, pattern, rounded, signed
+import numpy as np
+import pytest
+from exact import Format, flushed, narrow, number, pattern, rounded, signed
 from handmade import case, check_cases, with_uniform_twins
 from snippets import Family, Snippet, snippet
 
@@ -143,6 +146,26 @@ FAMILY = Family(
 )  # fmt: skip
 
 test_forms, test_edges, test_drawn = FAMILY.tests()
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "step"),
+    [("to_e2m1", E2M1, 1), ("to_e4m3", E4M3, 1), ("to_e5m2", E5M2, 1), ("to_f16", F16, 37),
+     ("to_bf16", BF16, 37)],
+)  # fmt: skip
+def test_every_boundary(name: str, form: Format, step: int) -> None:
+    """Values half way between neighbours (or every so many of them), and right beside."""
+    found = []
+    for low, high in pairwise(form.values[::step] if step > 1 else form.values):
+        middle = pattern(float((low + high) / 2)) if step == 1 else pattern(float(low))
+        found += [middle - 1, middle, middle + 1] if middle else [0, 1, 2]
+    bits = np.array([sign | x for sign in (0, 1 << 31) for x in found], np.uint32)
+    FAMILY.check(name, np.stack([bits, bits[::-1]], axis=1))
+
+
+@pytest.mark.parametrize("name", ["from_e2m1", "from_e4m3", "from_e5m2"])
+def test_every_pair_of_codes(name: str) -> None:
+    FAMILY.check(name, np.arange(0, 1 << 16, 7, dtype=np.uint32)[:, None])
 
 
 def _merged(form, width: int):  # type: ignore[no-untyped-def]

@@ -19,17 +19,9 @@ from oracle.machine.lower import lower
 from oracle.toolchain import compile_cuda, kernel_source
 
 FAMILIES = (
-    "integer",
-    "compare",
-    "moves",
-    "bits",
-    "floating",
-    "half",
-    "convert",
-    "memory",
-    "control",
+    *("integer", "extrema", "compare", "moves", "bits", "floating", "float_compare", "half"),
+    *("convert", "memory", "control", "warp"),
 )
-FAMILIES += ("warp",)
 ARCHS = ("sm_80", "sm_90", "sm_100a", "sm_120a")
 DTYPES = ("BF16", "FP16")
 SEARCHES = ("MAX_OVER_6", "FOUR_OVER_SIX")

@@ -4,6 +4,8 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
+import pytest
 from exact import extremum, narrow, pattern
 from exact import total as single_total
 from handmade import case, check_cases, with_uniform_twins
@@ -166,16 +168,25 @@ def half_snippets(dtype: str) -> list[Snippet]:
 FAMILY = Family(
     *half_snippets("f16"),
     *half_snippets("bf16"),
-    snippet("widen_f16", "o0 = u(__low2float(as<__half2>(a))); o1 = u(__high2float(as<__half2>(a)));",
-            lambda a: tuple(pattern(F16.decode(x)) for x in halves(a)), "HADD2.F32", 1, kind="half"),
+    snippet("widen_f16", "__half2 x = as<__half2>(a); o0 = u(__low2float(x));"
+            " o1 = u(__high2float(x));",
+            lambda a: tuple(pattern(F16.decode(x)) for x in halves(a)), "HADD2.F32", 1,
+            kind="half"),
     snippet("widen_bf16",
-            "o0 = u(__low2float(as<__nv_bfloat162>(a))); o1 = u(__high2float(as<__nv_bfloat162>(a)));",
+            "__nv_bfloat162 x = as<__nv_bfloat162>(a); o0 = u(__low2float(x));"
+            " o1 = u(__high2float(x));",
             lambda a: (a << 16, a & 0xFFFF0000), "SHF.L.U32 PRMT", 1),
     headers=("cuda_fp16.h", "cuda_bf16.h"),
     helpers=HELPERS,
 )  # fmt: skip
 
 test_forms, test_edges, test_drawn = FAMILY.tests()
+
+
+@pytest.mark.parametrize("name", ["widen_f16", "widen_bf16"])
+def test_every_code_widened(name: str) -> None:
+    codes = np.arange(1 << 16, dtype=np.uint32)
+    FAMILY.check(name, (codes[::2] | codes[1::2] << 16)[:, None])
 
 
 def _mixed(form, function: Callable[..., int], *picks: Callable[[int], tuple[int, int]]):  # type: ignore[no-untyped-def]
@@ -250,7 +261,7 @@ CASES = with_uniform_twins(
          outs="P2", kind="half", immediate=0x48004400),
     case("HSET2.BF.NAN.AND R0,R2,R3,P0", lambda a, b, p: sum(
         0x3C00 << 16 * place for place, (x, y) in enumerate(zip(halves(a), halves(b), strict=True))
-        if p and (math.isnan(F16.decode(x)) or math.isnan(F16.decode(y)))), predicates=1, kind="half"),
+        if p and any(math.isnan(F16.decode(code)) for code in (x, y))), predicates=1, kind="half"),
 )  # fmt: skip
 
 test_handmade, test_handmade_drawn = check_cases(CASES)

@@ -12,15 +12,14 @@ from fractions import Fraction
 import exact
 import numpy as np
 import pytest
+from handmade import run_operations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from snippets import FLOATS, WORDS, grid
 
-from oracle.machine.ir import PURE, Block, Function, Op, Terminator, Type, Value
-from oracle.machine.lanes import DTYPES, compile_function
-from oracle.machine.memory import Memory
-from oracle.machine.primitives import RCP_MODELS, rcp_exact
-from oracle.machine.state import ConstantBank, State
+from oracle.machine.ir import PURE, Op, Type, Value
+from oracle.machine.lanes import DTYPES
+from oracle.machine.primitives import RCP_MODELS
 
 I1, I32, I64, F32, F64 = Type
 Reference = Callable[..., int]
@@ -43,18 +42,11 @@ def evaluate(
     arguments = tuple(op.results[0] for op in ops)
     answer = Value(len(kinds), result)
     ops += [Op(name, arguments, attrs, (answer,), 0), Op("set", (answer,), ("R9",), (), 0)]
-    function = Function("one", "sm_90", {0: Block(0, 1, ops, Terminator("exit", 0))})
-    blocks, numbering = compile_function(function)
-    registers = [np.uint32(0)] * len(numbering)
-    for place, (kind, column) in enumerate(zip(kinds, columns, strict=True)):
-        registers[numbering[f"R{place}"]] = of_bits(kind, column)
-    shape = (1, 1, 1), (32, 1, 1)
-    constants = ConstantBank.of(function, *shape, b"")
-    state = State(function, registers, Memory(), constants, rcp_exact)
-    state.place(0, 1, *shape)
-    with np.errstate(all="ignore"):
-        blocks[0].run(state)
-    return to_bits(result, state.registers[numbering["R9"]])
+    registers = {
+        f"R{place}": of_bits(kind, column)
+        for place, (kind, column) in enumerate(zip(kinds, columns, strict=True))
+    }
+    return to_bits(result, run_operations(ops, registers)["R9"])
 
 
 def of_bits(kind: Type, bits: np.ndarray) -> np.ndarray:
@@ -170,11 +162,13 @@ def narrowed(x: float) -> float:
 
 DOUBLES = [double_bits(sign * x) for sign in (1, -1) for x in (
     0.0, 5e-324, 2.0**-1022, 2.0**-149, 2.0**-150, 1.0, 1 + 2.0**-52, 1 + 2.0**-24, 1 + 2.0**-23,
-    1.5 + 2.0**-24, 2.0**53 + 2, exact.MAX_FINITE, 2.0**128 - 2.0**103, 1.7e308, math.inf)]  # fmt: skip
+    1.5 + 2.0**-24, 2.0**53 + 2, exact.MAX_FINITE, 2.0**128 - 2.0**103, 1.7e308,
+    math.inf)]  # fmt: skip
 DOUBLES += [double_bits(math.nan), double_bits(3.0)]
 EDGES = {
     I1: [0, 1], I32: WORDS, F32: FLOATS, F64: DOUBLES,
-    I64: [0, 1, 63, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1, 0x0123456789ABCDEF],
+    I64: [0, 1, 63, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 2, 2**64 - 1,
+          0x0123456789ABCDEF],
 }  # fmt: skip
 
 

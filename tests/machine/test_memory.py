@@ -98,10 +98,12 @@ TABLE = ", ".join(f"{k * 0x01010101 ^ 0x5A}u" for k in range(16))
 
 FAMILY = Family(
     snippet("load_u8", ROW.format("unsigned char", 16), picked(1, False), "LDG.E.U8.CONSTANT", 4),
-    snippet("load_s8", ROW.format("signed char", 16), picked(1, True), "LDG.E.S8.CONSTANT LDG.E.U8.CONSTANT", 4),
+    snippet("load_s8", ROW.format("signed char", 16), picked(1, True),
+            "LDG.E.S8.CONSTANT LDG.E.U8.CONSTANT", 4),
     snippet("load_u16", ROW.format("unsigned short", 8), picked(2, False), "LDG.E.U16.CONSTANT",
             4),
-    snippet("load_s16", ROW.format("short", 8), picked(2, True), "LDG.E.S16.CONSTANT LDG.E.U16.CONSTANT", 4),
+    snippet("load_s16", ROW.format("short", 8), picked(2, True),
+            "LDG.E.S16.CONSTANT LDG.E.U16.CONSTANT", 4),
     snippet("load_32", ROW.format("unsigned", 4), picked(4, False), "LDG.E.CONSTANT", 4),
     snippet("load_64", "uint2 r = ((const uint2*)(in + i))[a & 1]; o0 = r.x; o1 = r.y;",
             lambda *row: row[2:] if row[0] & 1 else row[:2], "LDG.E.64.CONSTANT", 4),
@@ -159,8 +161,9 @@ FAMILY = Family(
             " make_uint2(c, d); uint2 r = p[b & 1]; o0 = r.x; o1 = r.y;",
             lambda a, b, c, d: (b, c) if a & 1 == b & 1 else (c, d), "LDG.E.64", 4),
     snippet("own_stores_128",
-            "out[i] = v; __syncthreads(); uint4 r = out[i ^ 1]; __syncthreads(); o0 = r.x; o1 = r.y;"
-            " o2 = r.z; o3 = r.w;", lambda words: words.reshape(-1, 2, 4)[:, ::-1].reshape(-1, 4),
+            "out[i] = v; __syncthreads(); uint4 r = out[i ^ 1]; __syncthreads(); o0 = r.x;"
+            " o1 = r.y; o2 = r.z; o3 = r.w;",
+            lambda words: words.reshape(-1, 2, 4)[:, ::-1].reshape(-1, 4),
             "LDG.E.128", 4, whole=True),
     snippet("store_hints",
             "((u32*)(out + i))[0] = a; __stcs((u32*)(out + i) + 1, b); __stwt((u32*)(out + i) + 2,"

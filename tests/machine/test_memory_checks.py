@@ -1,5 +1,7 @@
 """Memory answers for every access: bounds, alignment, initialisation, and who wrote what."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from handmade import program
@@ -124,7 +126,7 @@ class TestGlobal:
     def test_regions_lie_apart(self) -> None:
         memory = Memory()
         regions = [memory.map(str(size), np.zeros(size, np.uint8)) for size in (0, 1, 511, 4096)]
-        for one, other in zip(regions, regions[1:], strict=False):
+        for one, other in pairwise(regions):
             assert other.base >= one.base + one.size + GAP
             assert other.base % 512 == 0
 

@@ -8,16 +8,14 @@ import pytest
 import test_floating
 import test_scheduler
 from handmade import Case
+from test_refusals import WITH_CASES
 
 from oracle.machine import lanes, primitives
 from oracle.machine.ir import Op, Type
 from oracle.machine.state import State
 
 Expression = Callable[[Op, str], str]
-CASES = {
-    name: importlib.import_module(f"test_{name}").CASES
-    for name in ("integer", "compare", "bits", "moves", "floating", "half", "convert")
-}
+CASES = {name: importlib.import_module(f"test_{name}").CASES for name in WITH_CASES}
 
 
 def noticed(family: str, *opcodes: str) -> bool:
@@ -75,8 +73,7 @@ FAULTS: dict[str, tuple[str, Expression, str, tuple[str, ...]]] = {
     "a left shift is rotated": (
         "shl", lambda op, text: text.replace("<<", ">>"), "bits", ("SHF",)),
     "a choice is swapped": (
-        "select", lambda op, text: f"where(~{text[7:].split(',')[0]}, {text[7:].split(',', 1)[1][:-1]}"
-        if text.startswith("(where(") else text, "moves", ("SEL",)),
+        "select", lambda op, text: text.replace("where(", "swapped("), "moves", ("SEL",)),
     "exclusive or is or": ("xor", lambda op, text: text.replace("^", "|"), "bits", ("LOP3",)),
     "a NaN keeps its payload": (
         "fbits", lambda op, text: text.replace("fbits(", "(").replace("))", ").view(uint32))"),
@@ -91,9 +88,10 @@ FAULTS: dict[str, tuple[str, Expression, str, tuple[str, ...]]] = {
     "an unsigned word is read as signed": (
         "uitofp", lambda op, text: text.replace(".astype(", ".view(int32).astype("),
         "convert", ("UI2F",)),
-    "less or equal is less": ("fole", lambda op, text: text.replace("<=", "<"), "floating",
-                              ("FSETP",)),
-    "a NaN is not unordered": ("funo", lambda op, text: f"{text} & False", "floating", ("FSETP",)),
+    "less or equal is less": (
+        "fole", lambda op, text: text.replace("<=", "<"), "float_compare", ("FSETP",)),
+    "a NaN is not unordered": (
+        "funo", lambda op, text: f"{text} & False", "float_compare", ("FSETP",)),
     "a subtraction is the other way round": (
         "fsub", lambda op, text: f"-{text}", "convert", ("I2FP",)),
 }  # fmt: skip
@@ -103,6 +101,7 @@ FAULTS: dict[str, tuple[str, Expression, str, tuple[str, ...]]] = {
 def test_generated_code(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, wrong, family, opcodes = FAULTS[fault]
     monkeypatch.setitem(lanes._GLOBALS, "toward_zero", toward_zero)
+    monkeypatch.setitem(lanes._GLOBALS, "swapped", lambda p, a, b: np.where(p, b, a))
     plant(monkeypatch, name, wrong)
     assert noticed(family, *opcodes)
 

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from handmade import run_operations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from snippets import WORDS
 
 from oracle.machine.builder import F32, F64, I1, I32, I64, Builder
-from oracle.machine.ir import Block, Function, Op, Terminator, Type, Value
-from oracle.machine.lanes import compile_function
-from oracle.machine.memory import Memory
-from oracle.machine.primitives import rcp_exact
-from oracle.machine.state import ConstantBank, State
+from oracle.machine.ir import Type, Value
+from oracle.machine.lanes import DTYPES
 
 Values = dict[str, int]
 
@@ -183,23 +181,8 @@ def worth(expression: Expression, values: Values) -> int:
     variables = {name: builder.emit("get", (kind,), (), (name,))[0] for name, kind in KINDS.items()}
     root = expression.build(builder, variables)
     builder.emit("set", (), (root,), ("result",))
-    return run(builder.ops, values)
-
-
-def run(ops: list[Op], values: Values) -> int:
-    function = Function("tree", "sm_90", {0: Block(0, 1, ops, Terminator("exit", 0))})
-    blocks, numbering = compile_function(function)
-    numpy_types = {I1: np.bool_, I32: np.uint32, I64: np.uint64}
-    registers: list[object] = [None] * len(numbering)
-    for name, value in values.items():
-        registers[numbering[name]] = np.full(32, value, numpy_types[KINDS[name]])
-    shape = (1, 1, 1), (32, 1, 1)
-    constants = ConstantBank.of(function, *shape, b"")
-    state = State(function, registers, Memory(), constants, rcp_exact)
-    state.place(0, 1, *shape)
-    with np.errstate(all="ignore"):
-        blocks[0].run(state)
-    return int(np.broadcast_to(state.registers[numbering["result"]], 32)[0])
+    registers = {name: np.full(32, value, DTYPES[KINDS[name]]) for name, value in values.items()}
+    return int(np.broadcast_to(run_operations(builder.ops, registers)["result"], 32)[0])
 
 
 DRAWN = settings(max_examples=150, deadline=None)
@@ -262,9 +245,15 @@ def test_a_rule_that_is_no_identity_is_noticed(
     method: str, fault: Callable[[Method], Method], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Builder, method, fault(getattr(Builder, method)))
-    with pytest.raises(AssertionError):
-        for kind in (I32, I64, I1):
-            check_expressions(kind, SAME_EACH_TIME)
+    assert any(fails(kind) for kind in (I32, I64, I1))
+
+
+def fails(kind: Type) -> bool:
+    try:
+        check_expressions(kind, SAME_EACH_TIME)
+    except AssertionError:
+        return True
+    return False
 
 
 def emitted(build: Callable[[Builder, Value, Value], object]) -> list[str]:

@@ -191,8 +191,10 @@ def float_comparison(c: Context, how: str, a: Value, b: Value) -> Value:
     return c.or_(equal, nan) if how == "EQU" else c.not_(c.or_(equal, nan))
 
 
-FLOAT_COMPARISONS = ("LTU", "EQU", "LEU", "GTU", "NEU", "GEU", "LT", "EQ", "LE", "GT", "NE", "GE")
-FLOAT_COMPARISONS += ("NUM", "NAN")
+FLOAT_COMPARISONS = (
+    *("LTU", "EQU", "LEU", "GTU", "NEU", "GEU", "LT", "EQ", "LE", "GT", "NE", "GE"),
+    *("NUM", "NAN"),
+)
 
 
 @meaning("FSETP", "UFSETP")

@@ -8,7 +8,10 @@ from oracle.machine.instructions.registry import meaning
 from oracle.machine.ir import Value
 from oracle.machine.operands import Const, Operand
 
-_HINTS = ["CONSTANT", "STRONG", "WEAK", "GPU", "SYS", "SM", "CTA", "EF", "EL", "EU", "LU", "NA", "LTC64B", "LTC128B", "LTC256B", "PRIVATE"]
+_HINTS = (
+    *("CONSTANT", "STRONG", "WEAK", "GPU", "SYS", "SM", "CTA", "EF", "EL", "EU", "LU", "NA"),
+    *("LTC64B", "LTC128B", "LTC256B", "PRIVATE"),
+)
 _NARROW = {"U8": 1, "S8": 1, "U16": 2, "S16": 2}
 
 
