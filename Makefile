@@ -4,14 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 OUT := reports/out
+WHEELS ?= $(LAYOUT_ORACLE_WHEELS)
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help verdict test lint numerics docs bench clean
+.PHONY: help verdict test test-wheels published lint numerics docs bench clean
 
 help:
 	@echo "make verdict  run the main job; leaves $(OUT)/verdict.json and verdict.md"
 	@echo "make test     run every test"
+	@echo "make test-wheels WHEELS=DIR  run the tests that read published wheels of vLLM"
+	@echo "make published WHEELS=DIR    write reports/published anew"
 	@echo "make lint     check style (ruff) and types (mypy --strict)"
 	@echo "make bench    measure the speed of the machine"
 	@echo "make numerics judge the stored values over ten million groups"
@@ -23,6 +26,19 @@ verdict: $(VENV)/runtime.stamp
 
 test: $(VENV)/test.stamp
 	$(RUN) -m pytest -n auto
+
+test-wheels: $(VENV)/test.stamp
+	@test -n "$(WHEELS)" || { echo "say where the wheels are: make test-wheels WHEELS=DIR"; exit 2; }
+	LAYOUT_ORACLE_WHEELS="$(abspath $(WHEELS))" $(RUN) -m pytest -m wheels -rs
+
+published: $(VENV)/runtime.stamp
+	@test -n "$(WHEELS)" || { echo "say where the wheels are: make published WHEELS=DIR"; exit 2; }
+	for version in 0.25.1 0.33.0; do \
+	  $(RUN) harness.py verdict vllm==$$version --offline --wheel-dir "$(WHEELS)" \
+	    --dtype bf16,fp16 --block-size 16 --output reports/published/vllm-$$version || exit 1; \
+	done
+	$(RUN) harness.py timeline vllm 0.19.0..0.33.0 --offline --wheel-dir "$(WHEELS)" \
+	  --markdown reports/published/timeline-vllm.md
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .
