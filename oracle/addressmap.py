@@ -82,8 +82,8 @@ class Written:
 
     `maps` by (side, plane). `touched` are the distinct offsets stored to, rising, and `times` how
     often each (1 where the executor cannot tell); `unexplained` are offsets of stores whose byte
-    names no coordinate, and `padding` those of them that carry what only a padding token carries. `faults` are one line each. `misaligned` are offsets of stores, rising, that no GPU
-    executes.
+    names no coordinate, and `padding` those of them that carry what only a padding token carries.
+    `faults` are one line each. `misaligned` are offsets of stores, rising, that no GPU executes.
     """
 
     maps: dict[tuple[str, str], AddressMap]

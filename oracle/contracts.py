@@ -87,7 +87,7 @@ def contract(name: str, role: str) -> Contract:
 
 
 def kept(side: str, layouts: tuple[str, ...], geometry: CacheGeometry) -> tuple[str, ...]:
-    """Writer contracts that a scale plane with these names keeps, of those that cover a geometry."""
+    """Writer contracts kept by a scale plane with these names, of those that cover a geometry."""
     return tuple(row.name for row in _covering("writer", geometry) if row.declared[side] in layouts)
 
 

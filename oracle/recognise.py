@@ -189,8 +189,8 @@ def faults_of(amap: AddressMap, written: Written) -> Faults:
 def _nobodys(amap: AddressMap, written: Written) -> tuple[int, int, int, Witness | None]:
     """Bytes stored that belong to no token: below, above, in the cache, witness.
 
-    A byte in the cache is told of the plane it hit, on a page that no token is stored to; one before
-    the cache of K's data, which comes first, and one past it of V's scales, which come last.
+    A byte in the cache is told of the plane it hit, on a page that no token is stored to; one
+    before the cache of K's data, which comes first, and one past it of V's scales, which come last.
     """
     offsets = np.unique(written.unexplained)
     where = amap.geometry.locate(offsets)

@@ -10,7 +10,7 @@ reader, side and geometry. A status decides which other fields carry something:
 | overlap | two coordinates share a byte, or a byte is stored twice | defects, witness |
 | out_of_region | a byte lands outside the plane it belongs to | defects, witness |
 | gap | a byte of the plane is never written, or a coordinate never stored | defects, witness |
-| undefined | a store is misaligned, or what the code does has no meaning | defects, witness, reason |
+| undefined | a misaligned store, or code without a meaning | defects, witness, reason |
 | unrecognised | nothing is declared and no candidate describes the map | witness |
 | refused | the subject's host side refuses the geometry by name | reason |
 | unsupported | the subject cannot be executed | reason |

@@ -1,4 +1,4 @@
-"""The store kernel broken on purpose: each mutant is one change of its source that a review could miss.
+"""The store kernel broken on purpose: each mutant is one change a review could miss.
 
 A mutant names the text it replaces; where the kernel no longer holds that text the mutant fails to
 build, so that it can not silently become the original.
@@ -32,7 +32,8 @@ MUTANTS = {
         Mutant(
             "NHD strides for HND",
             "head * scale_head_stride;",
-            "head * (long long)columns; scale_block_offset_stride = (long long)num_heads * columns;",
+            "head * (long long)columns; "
+            "scale_block_offset_stride = (long long)num_heads * columns;",
         ),
         Mutant("one head off", "head * scale_head_stride;", "(head + 1) * scale_head_stride;"),
         Mutant(

@@ -1,4 +1,4 @@
-"""Measures MUFU.RCP on the GPU at hand and writes its table: python benchmarks/rcp_dump/dump.py FILE.
+"""Measures MUFU.RCP on the GPU at hand and writes its table: `python dump.py FILE`.
 
 Every one of the 2^23 mantissas is measured. Then values of all exponents and both signs, and those
 at the ends of the range, are measured and compared with the model that is made of the table, so

@@ -109,7 +109,7 @@ def published_versions() -> list[str]:
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     if done.returncode or listed is None:
         raise UsageError(
-            f"the releases of {PACKAGE} cannot be listed: {_complaint(done.stderr)}; with --offline "
+            f"releases of {PACKAGE} cannot be listed: {_complaint(done.stderr)}; with --offline "
             "those at hand are taken"
         )
     return sorted(listed[1].split(", "), key=version_key)

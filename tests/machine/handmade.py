@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from snippets import OPERANDS, Reference, Words, assert_equal, expect, grid, rows
+from snippets import CALM, OPERANDS, Reference, Words, assert_equal, expect, grid, rows
 
 from oracle.machine.disassembly import Instruction
 from oracle.machine.instructions import MEANINGS
@@ -173,7 +173,7 @@ def check_cases(cases: Sequence[Case]) -> tuple[Callable[[Case], None], Callable
     def test_handmade(case: Case) -> None:
         case.check_edges()
 
-    @settings(max_examples=50, deadline=None)
+    @settings(max_examples=50, **CALM)
     @given(data=st.data(), case=st.sampled_from(cases))
     def test_handmade_drawn(data: st.DataObject, case: Case) -> None:
         arity = case.words + case.predicates

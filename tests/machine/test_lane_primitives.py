@@ -15,7 +15,7 @@ import pytest
 from handmade import run_operations
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snippets import FLOATS, WORDS, grid
+from snippets import CALM, FLOATS, WORDS, grid
 
 from oracle.machine.ir import PURE, Op, Type, Value
 from oracle.machine.lanes import DTYPES
@@ -226,7 +226,7 @@ def test_edges(case: Case) -> None:
     check(case, rows)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150, **CALM)
 @given(data=st.data(), case=st.sampled_from(CASES))
 def test_drawn(data: st.DataObject, case: Case) -> None:
     elements = []

@@ -7,6 +7,7 @@ import pytest
 from handmade import program
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from snippets import CALM
 
 from oracle.errors import UsageError
 from oracle.machine.launch import Program
@@ -200,7 +201,7 @@ class TestWindows:
 _ACCESS = st.tuples(st.booleans(), st.sampled_from((1, 2, 4, 8, 16)), st.integers(0, 63))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, **CALM)
 @given(accesses=st.lists(_ACCESS, min_size=1, max_size=20), window=st.booleans())
 def test_any_accesses_against_a_dictionary(
     accesses: list[tuple[bool, int, int]], window: bool

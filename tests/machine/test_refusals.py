@@ -10,7 +10,7 @@ import pytest
 from handmade import instruction, refusals
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from snippets import Family, snippet
+from snippets import CALM, Family, snippet
 
 from oracle.machine.context import Unsupported
 from oracle.machine.disassembly import Instruction, disassemble
@@ -93,7 +93,7 @@ def test_a_guard_that_is_no_predicate(guard: str) -> None:
     assert "IADD3" in text
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400, **CALM)
 @given(
     text=st.sampled_from(texts()),
     place=st.integers(0, 7),

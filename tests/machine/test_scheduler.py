@@ -10,6 +10,7 @@ import pytest
 from handmade import instruction, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from snippets import CALM
 
 from oracle.errors import UsageError
 from oracle.machine.launch import Program
@@ -203,7 +204,7 @@ def test_impossible_launches(grid: tuple[int, int, int], block: tuple[int, int, 
         Program(function).launch(grid, block, bytes(8), Memory())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, **CALM)
 @given(
     arms=st.lists(st.integers(0, 3), min_size=8, max_size=8),
     rounds=st.lists(st.integers(0, 5), min_size=8, max_size=8),

@@ -15,7 +15,7 @@ import pytest
 from handmade import run_operations
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from snippets import WORDS
+from snippets import CALM, WORDS
 
 from oracle.machine.builder import F32, F64, I1, I32, I64, Builder
 from oracle.machine.ir import Type, Value
@@ -185,9 +185,9 @@ def worth(expression: Expression, values: Values) -> int:
     return int(np.broadcast_to(run_operations(builder.ops, registers)["result"], 32)[0])
 
 
-DRAWN = settings(max_examples=150, deadline=None)
+DRAWN = settings(max_examples=150, **CALM)
 SAME_EACH_TIME = settings(
-    max_examples=600, deadline=None, derandomize=True, database=None, phases=[Phase.generate]
+    max_examples=600, **CALM, derandomize=True, database=None, phases=[Phase.generate]
 )
 
 
