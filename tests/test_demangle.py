@@ -7,7 +7,7 @@ import shutil
 import subprocess
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oracle.machine.demangle import MAX_NAME, demangle
@@ -74,5 +74,6 @@ def test_no_name_explodes() -> None:
 
 
 @given(st.text(alphabet="_ZNSILEJKPTvifab0123456789", max_size=60))
+@example("NE")
 def test_any_text_gives_a_name(text: str) -> None:
     assert demangle("_Z" + text)

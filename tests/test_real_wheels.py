@@ -19,12 +19,13 @@ from wheels import HOME, real_wheel, release_name, shared_object, write_wheel
 
 from oracle.addressmap import AddressMap
 from oracle.errors import NothingRan
+from oracle.findings import writer_findings
 from oracle.formats import DTYPES
 from oracle.geometry import PLANES, SIDES, CacheGeometry
 from oracle.machine.cubin import Cubin
 from oracle.machine.elf import Elf
 from oracle.machine.fatbin import SECTION, FatbinEntry, walk
-from oracle.probe import map_writer
+from oracle.probe import map_writer, probed
 from oracle.quantize import RECIPROCALS
 from oracle.reference import reference_write
 from oracle.requests import StoreRequest
@@ -34,7 +35,9 @@ from oracle.subjects.extraction import extract
 from oracle.subjects.gpucode import arch_number
 from oracle.subjects.release import ArtifactOptions
 from oracle.subjects.vllm import STORE_KERNEL, VllmWriter, kernels_of, writers_from_artifact
-from oracle.verdict import Defects, Finding
+from oracle.survey import survey
+from oracle.timeline import timeline
+from oracle.verdict import Configuration, Defects, Finding
 
 pytestmark = pytest.mark.wheels
 
@@ -118,6 +121,41 @@ def test_a_group_on_two_threads_is_stored_alike(version: str) -> None:
         assert np.array_equal(writer.write(request).cache, expected)
 
 
+@pytest.mark.parametrize("version", ["0.20.0", "0.23.0"])
+def test_lanes_that_sit_out_a_shuffle_are_named(version: str) -> None:
+    """Two threads a group, and a number of groups that fills no whole warps."""
+    writer = writers_of(version)["sm_100f/bf16/max6"]
+    for finding in findings(writer, 80, 1, "HND").values():
+        assert finding.status == "undefined"
+        assert "while 22 of its lanes have no group of the token" in str(finding.reason)
+
+
+def test_the_timeline_of_the_releases() -> None:
+    for version in RELEASES:
+        real_wheel(version)
+    rows = timeline(list(RELEASES), options(NEW))
+    assert [row.same_code for row in rows] == [None, True, False, True, True]
+    assert [row.threads_per_group for row in rows] == [(2,), (2,), (1,), (1,), (1,)]
+    assert [row.searches for row in rows] == [("max6",)] * 4 + [("max6", "4over6")]
+    assert {(row.k, row.v, row.faults) for row in rows} == {("linear", "swizzle_4x4", 0)}
+    assert len(rows[-1].added) == 4
+
+
+@pytest.mark.parametrize(("version", "label"), VARIANTS)
+def test_the_survey_finds_what_the_probe_finds(version: str, label: str) -> None:
+    writer = writers_of(version)[label]
+    dtype = writer.info.dtypes[0]
+    for head_size, heads, block_size, layout in (
+        (16, 1, 4, "HND"), (48, 3, 8, "NHD"), (96, 2, 16, "HND"), (128, 4, 16, "NHD"),
+        (176, 1, 20, "HND"), (576, 2, 4, "NHD"),
+    ):  # fmt: skip
+        geometry = probed(CacheGeometry(1, block_size, heads, head_size, layout))
+        configuration = Configuration.of(geometry, dtype)
+        mapped = map_writer(writer, geometry, dtype)
+        surveyed, _ = survey(writer, geometry, configuration)
+        assert surveyed == writer_findings(writer.info, configuration, mapped)
+
+
 def fatbin_of(version: str) -> list[FatbinEntry]:
     with open_artefact(real_wheel(version)) as artefact:
         (member,) = (member for member in artefact.members if member.name == HOME)
@@ -193,8 +231,10 @@ def test_an_illegal_head_size(version: str, label: str) -> None:
     }  # fmt: skip
     finding = found["V scale"]
     assert finding.defects == Defects(
-        collisions=56, never_written=64, below_region=0, above_region=8, other_plane=8
-    )
+        collisions=56, never_written=64, below_region=0, above_region=8, other_plane=8,
+        other_head_rows=16, clashing_pairs=16,
+    )  # fmt: skip
+    assert finding.strays == {"page+1 K data": 8}
     assert finding.witness is not None
     expected = {"head": 1, "token": 12, "column": 4, "region_offset": 192}
     assert expected.items() <= finding.witness.items()

@@ -24,7 +24,7 @@ from oracle.subjects.base import Writer
 from oracle.subjects.spec import writers_from_specs
 
 SCHEMA_VERSION = "1.0"
-DEFAULT_WRITERS = ("store:contract=store-sm100", "store:contract=store-sm100,search=4over6")
+DEFAULT_WRITERS = ("store-sm100", "store-sm100:search=4over6")
 DEFAULT_ARCHS = ("sm_90", "sm_100a", "sm_120a")
 """Where E2M1 and E4M3 are converted in software, and natively, by either generation's code."""
 DEFAULT_DTYPES = ("bf16",)

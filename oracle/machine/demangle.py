@@ -34,7 +34,8 @@ def demangle(name: str) -> str:
     if not name.startswith("_Z") or len(name) > MAX_NAME:
         return name
     try:
-        return _Reader(name).encoding()
+        # An empty nested name is no name.
+        return _Reader(name).encoding() or name
     except (_NotUnderstood, IndexError, ValueError):
         return name
 

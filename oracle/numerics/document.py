@@ -40,8 +40,8 @@ DTYPE = "bf16"
 GROUPS = 100_000
 
 _SPECS = {
-    ScaleSearch.MAX_OVER_6: "store:contract=store-sm100",
-    ScaleSearch.FOUR_OVER_SIX: "store:contract=store-sm100,search=4over6",
+    ScaleSearch.MAX_OVER_6: "store-sm100",
+    ScaleSearch.FOUR_OVER_SIX: "store-sm100:search=4over6",
 }
 _SHOWN_BYTES = (0x00, 0x01, 0x07, 0x08, 0x38, 0x7E, 0x7F, 0x80, 0x81, 0xB8, 0xFE, 0xFF)
 

@@ -46,8 +46,8 @@ every_search = pytest.mark.parametrize("search", ScaleSearch, ids=lambda search:
 
 @cache
 def store(arch: str, dtype: str, search: ScaleSearch) -> Writer:
-    spec = "store:contract=store-sm100"
-    spec += "" if search is MAX else f",search={search.value}"
+    spec = "store-sm100"
+    spec += "" if search is MAX else f":search={search.value}"
     (writer,) = writers_from_specs([spec], (arch,), (dtype,))
     return writer
 

@@ -164,7 +164,7 @@ def test_scalars_and_shapes(table: Path) -> None:
     assert model(np.ones((2, 3), np.float32)).shape == (2, 3)
 
 
-@pytest.mark.parametrize("spec", ["store:contract=store-sm100", "reference:k=linear,v=linear"])
+@pytest.mark.parametrize("spec", ["store-sm100", "reference:k=linear,v=linear"])
 def test_writers_follow_a_table(table: Path, spec: str) -> None:
     (writer,) = writers_from_specs([spec], ("sm_90",), ("bf16",))
     models = {**RCP_MODELS, "table": rcp_from_table(table)}
