@@ -72,14 +72,11 @@ def special_request(geometry: CacheGeometry, dtype: str, slots: IntArray) -> Sto
 
     What is stored says nothing; where it is stored must be where everything else was.
     """
-    groups = np.resize(
-        np.array([0, -0.0, -3, np.inf, np.nan, 1e-7, 6e4, -np.inf], np.float32),
-        (slots.size, geometry.num_heads, geometry.scale_columns, 1),
-    )
+    groups = np.array([0, -0.0, -3, np.inf, np.nan, 1e-7, 6e4, -np.inf], np.float32)
     ramp = np.linspace(0.5, 1, GROUP, dtype=np.float32)
-    tokens = (slots.size, geometry.num_heads, geometry.head_size)
     with np.errstate(invalid="ignore"):
-        values = DTYPES[dtype].encode((groups * ramp).reshape(tokens))
+        pattern = DTYPES[dtype].encode(groups[:, None] * ramp)
+    values = np.resize(pattern, (slots.size, geometry.num_heads, geometry.head_size))
     image = np.zeros(geometry.cache_bytes, np.uint8)
     return StoreRequest(geometry, dtype, values, values, slots, 0.5, 3.0, image)
 
@@ -89,6 +86,8 @@ def check_special(
 ) -> None:
     """Raise AddressesVary unless special values are stored at the offsets where others are."""
     log = writer.write(special_request(geometry, dtype, slots)).stores
+    if log is not None and np.array_equal(log.offset, offset):
+        return
     # Lanes part on special values, and then store in another order.
     if log is None or not np.array_equal(np.sort(log.offset), np.sort(offset)):
         raise AddressesVary(

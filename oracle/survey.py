@@ -13,6 +13,7 @@ probe takes over. Both give the same findings.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -93,11 +94,10 @@ def _survey(writer: Writer, geometry: CacheGeometry, dtype: str) -> Written | No
         values.append(log.value)
     check_special(writer, geometry, dtype, probe_slots(geometry), first.offset)
     changed = np.any([value != values[0] for value in values[1:]], axis=0)
-    halves = _halves(first.offset[~changed], values[0][~changed], 2 * count)
-    scales = _scales(first.offset[changed], np.stack(values)[:, changed], count)
-    if halves is None or scales is None:
-        return None
-    if not np.array_equal(halves, _linear_halves(geometry)):
+    linear = _linear(geometry)
+    halves = _halves(first.offset[~changed], values[0][~changed], linear)
+    scales = _scales(first.offset[changed], np.stack(values)[:, changed], count, linear)
+    if halves is None or scales is None or not np.array_equal(halves, linear.halves):
         return None
     return _written(geometry, scales, first.offset, stored)
 
@@ -120,26 +120,30 @@ def _written(
     return Written(maps, touched + lowest, times[touched], nothing, faults, misaligned)
 
 
-def _halves(offset: IntArray, value: ByteArray, count: int) -> IntArray | None:
+def _halves(offset: IntArray, value: ByteArray, linear: _Linear) -> IntArray | None:
     """Where each half of a group begins, int64 [count]; None where some half is not found once."""
+    count = linear.halves.size
     if offset.size != count * _HALF_BYTES:
         return None
     rows = offset.reshape(-1, _HALF_BYTES)
     if (rows != rows[:, :1] + np.arange(_HALF_BYTES)).any():
         return None
     seen = np.ascontiguousarray(value).view(np.uint32).astype(np.uint64)
-    return _placed(_code_words(count)[1], seen, rows[:, 0], count)
+    return _placed(_code_words(count)[1], seen, rows[:, 0], count, linear)
 
 
-def _scales(offset: IntArray, values: ByteArray, count: int) -> IntArray | None:
+def _scales(offset: IntArray, values: ByteArray, count: int, linear: _Linear) -> IntArray | None:
     """Where each scale is, int64 [count]; None where some scale is not found once."""
     if offset.size != count:
         return None
-    return _placed(_scale_words(count)[1], keys(values, 8), offset, count)
+    return _placed(_scale_words(count)[1], keys(values, 8), offset, count, linear)
 
 
-def _placed(book: Book, seen: Keys, offset: IntArray, count: int) -> IntArray | None:
-    index = book.find(seen, np.minimum(np.arange(seen.size), count - 1))
+def _placed(
+    book: Book, seen: Keys, offset: IntArray, count: int, linear: _Linear
+) -> IntArray | None:
+    guess = linear.coordinate[np.clip(offset, 0, linear.coordinate.size - 1)]
+    index = book.find(seen, np.minimum(guess, count - 1))
     place = np.full(count, MISSING, np.int64)
     known = (index >= 0) & (index < count)
     place[index[known]] = offset[known]
@@ -147,14 +151,32 @@ def _placed(book: Book, seen: Keys, offset: IntArray, count: int) -> IntArray | 
     return place if known.all() and (place != MISSING).all() else None
 
 
+@dataclass(frozen=True, eq=False)
+class _Linear:
+    """Where everything would be if all planes were linear.
+
+    `halves` int64 [count] are the offsets of halves of groups, `coordinate` int64 [cache bytes] the
+    index of the half or the scale that begins at an offset.
+    """
+
+    halves: IntArray
+    coordinate: IntArray
+
+
 @lru_cache(maxsize=2)
-def _linear_halves(geometry: CacheGeometry) -> IntArray:
+def _linear(geometry: CacheGeometry) -> _Linear:
     page = np.array(PROBED_PAGES)[:, None, None, None]
     head = np.arange(geometry.num_heads)[:, None, None]
     token = np.arange(geometry.block_size)[:, None]
     byte = np.arange(0, geometry.data_bytes, _HALF_BYTES)
-    sides = [geometry.data_offset(side, page, head, token, byte).ravel() for side in SIDES]
-    return np.concatenate(sides)
+    column = np.arange(geometry.scale_columns)
+    halves, scales = (
+        np.concatenate([place(side, page, head, token, each).ravel() for side in SIDES])
+        for place, each in ((geometry.data_offset, byte), (geometry.scale_offset, column))
+    )
+    coordinate = np.zeros(geometry.cache_bytes, np.int64)
+    coordinate[halves], coordinate[scales] = np.arange(halves.size), np.arange(scales.size)
+    return _Linear(halves, coordinate)
 
 
 # ---- What is stored -----------------------------------------------------------------------------

@@ -8,7 +8,6 @@ from dataclasses import replace
 from oracle.machine.builder import I1, I32
 from oracle.machine.context import Context, Modifiers
 from oracle.machine.disassembly import Instruction
-from oracle.machine.instructions.integer import is_predicate
 from oracle.machine.instructions.registry import meaning
 from oracle.machine.ir import Terminator, Value
 from oracle.machine.operands import Imm, Label, Operand, Reg
@@ -167,10 +166,8 @@ def bsync(c: Context, m: Modifiers) -> None:
 def leave_scope(c: Context, m: Modifiers) -> None:
     """Take lanes out of a convergence scope where the guard and the predicate hold"""
     m.ignore("RELIABLE")
-    registers = [o for o in c.instruction.operands if not is_predicate(o)]
-    conditions = tuple(o for o in c.instruction.operands if is_predicate(o))
-    (register,) = registers
-    c.emit("abandon", (), (_condition(c, conditions),), (_index(c, register),))
+    *conditions, register = c.instruction.operands
+    c.emit("abandon", (), (_condition(c, tuple(conditions)),), (_index(c, register),))
 
 
 @meaning("WARPSYNC", operands=(0, 1))
