@@ -136,7 +136,8 @@ class Block:
 class Function:
     """A lowered kernel: its blocks by address, entered at address 0.
 
-    ``return_points`` are the addresses a ``ret`` may go to (the instruction after each call).
+    ``return_points`` are the addresses a ``ret`` may go to: the instruction after each call, and
+    what jump tables hold.
     """
 
     name: str

@@ -75,6 +75,12 @@ def test_everything_unknown_is_listed_at_once() -> None:
     ]
 
 
+def test_a_predicate_after_the_scope_it_leaves_is_refused() -> None:
+    """Compilers write it, and what it does to the lanes where it is false is not known."""
+    (text,) = refusals("@P0 BREAK.RELIABLE B1,P2")
+    assert text.startswith("@P0 BREAK.RELIABLE B1,P2: ")
+
+
 def test_code_that_is_never_reached_needs_no_meaning() -> None:
     cubin, code = FAMILY._cubin("sm_90"), FAMILY._code("sm_90")["plain"]
     end = next(place for place, i in enumerate(code) if i.opcode == "EXIT")
