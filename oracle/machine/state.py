@@ -89,6 +89,29 @@ class ConstantBank:
         return words[index]
 
 
+def shuffle_source(
+    mode: str, lane: NDArray[np.int64], operand: Any, clamp: Any
+) -> tuple[NDArray[np.int64], Mask]:
+    """SHFL: the lane of its warp that each lane reads, and whether that was in range.
+
+    `lane` holds lane numbers 0..31; `operand` and `clamp` are as in `State.shuffle`. A lane whose
+    source is out of range reads itself.
+    """
+    delta = np.broadcast_to(operand, lane.shape).astype(np.int64) & 31
+    packed = np.broadcast_to(clamp, lane.shape).astype(np.int64)
+    segment, limit = (packed >> 8) & 31, packed & 31
+    least = lane & segment
+    most = least | (limit & ~segment)
+    source = {
+        "UP": lane - delta,
+        "DOWN": lane + delta,
+        "BFLY": lane ^ delta,
+        "IDX": least | (delta & ~segment),
+    }[mode]
+    inside: Mask = source >= most if mode == "UP" else source <= most
+    return np.where(inside, source, lane), inside
+
+
 class State:
     """One chunk of whole CTAs: `lanes` lanes, numbered CTA by CTA and thread by thread.
 
@@ -236,19 +259,7 @@ class State:
         """
         value = np.broadcast_to(value, (self.lanes,))
         lane = self.laneid.astype(np.int64)
-        delta = np.broadcast_to(operand, lane.shape).astype(np.int64) & 31
-        packed = np.broadcast_to(clamp, lane.shape).astype(np.int64)
-        segment, limit = (packed >> 8) & 31, packed & 31
-        least = lane & segment
-        most = least | (limit & ~segment)
-        source = {
-            "UP": lane - delta,
-            "DOWN": lane + delta,
-            "BFLY": lane ^ delta,
-            "IDX": least | (delta & ~segment),
-        }[mode]
-        inside = source >= most if mode == "UP" else source <= most
-        source = np.where(inside, source, lane)
+        source, inside = shuffle_source(mode, lane, operand, clamp)
         index = np.arange(self.lanes) - lane + source
         taking_part = self._mask(guard)
         bad = taking_part & (

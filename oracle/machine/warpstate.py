@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from oracle.machine.memory import U64, MachineFault, Mask, StoreEvent
 from oracle.machine.replicas import REPLICAS
-from oracle.machine.state import WARP
+from oracle.machine.state import WARP, shuffle_source
 from oracle.machine.sync import MBarrier
 
 if TYPE_CHECKING:
@@ -138,19 +138,7 @@ class Warp:
         self, mode: str, pc: int, value: Any, operand: Any, clamp: Any, guard: Any
     ) -> tuple[Any, Any]:
         """SHFL, as `oracle.machine.state.State.shuffle` for one warp."""
-        delta = np.broadcast_to(operand, WARP).astype(np.int64) & 31
-        packed = np.broadcast_to(clamp, WARP).astype(np.int64)
-        segment, limit = (packed >> 8) & 31, packed & 31
-        least = _LANES & segment
-        most = least | (limit & ~segment)
-        source = {
-            "UP": _LANES - delta,
-            "DOWN": _LANES + delta,
-            "BFLY": _LANES ^ delta,
-            "IDX": least | (delta & ~segment),
-        }[mode]
-        inside = source >= most if mode == "UP" else source <= most
-        source = np.where(inside, source, _LANES)
+        source, inside = shuffle_source(mode, _LANES, operand, clamp)
         lanes = self._lanes(guard, pc)
         if (lanes & ~lanes[source]).any():
             raise self.fault(pc, "a shuffle reads a lane that does not take part")
