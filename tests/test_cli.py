@@ -18,6 +18,7 @@ from test_schema import VALIDATOR
 from verdicts import VERDICTS, settled
 
 from oracle import __version__, cli
+from oracle.arguments import values
 from oracle.commands.verdict import exit_code
 from oracle.run import DEFAULT_DOMAIN, Domain
 
@@ -317,9 +318,9 @@ def test_no_color_is_honoured(tmp_path: Path) -> None:
 
 def test_the_default_domain_is_within_the_limits_of_the_options() -> None:
     limits = (
-        (DEFAULT_DOMAIN.head_sizes, cli.MAX_HEAD_SIZE),
-        (DEFAULT_DOMAIN.num_heads, cli.MAX_NUM_HEADS),
-        (DEFAULT_DOMAIN.block_sizes, cli.MAX_BLOCK_SIZE),
+        (DEFAULT_DOMAIN.head_sizes, values.MAX_HEAD_SIZE),
+        (DEFAULT_DOMAIN.num_heads, values.MAX_NUM_HEADS),
+        (DEFAULT_DOMAIN.block_sizes, values.MAX_BLOCK_SIZE),
     )
     assert all(max(sizes) <= most for sizes, most in limits)
 

@@ -1,0 +1,1 @@
+"""What each command may be told on the command line."""
