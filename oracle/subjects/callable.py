@@ -46,6 +46,7 @@ from oracle.subjects.dequantiser import (
     result_shape,
     trial,
 )
+from oracle.subjects.timelimit import TooLong, time_limit
 from oracle.views.planes import SPLITS, Plane
 from oracle.views.tensor import of_geometry
 
@@ -59,7 +60,8 @@ def load_function(spec: str) -> Callable[..., Any]:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        module = importlib.import_module(module_name)
+        with time_limit():
+            module = importlib.import_module(module_name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:
@@ -117,9 +119,12 @@ class CallableWriter:
         arguments = _torch_arguments(torch, request, cache) if torch else _arguments(request, cache)
         where = request.geometry.in_words()
         try:
-            self._function(*arguments)
+            with time_limit():
+                self._function(*arguments)
         except KeyboardInterrupt:
             raise
+        except TooLong as error:
+            raise UsageError(f"{self.spec} {error}, given {where}") from None
         except BaseException as error:
             # Not even a subject's own exit may become the tool's.
             raise UsageError(f"{self.spec} raised {_line(error)}, given {where}") from error
@@ -185,7 +190,10 @@ class CallableReader:
         inputs = (*views, scale, geometry.head_size, geometry.block_size)
         arguments, named = self._calling.arguments(side, inputs, self._flags[side])
         try:
-            values = np.asarray(self._function(*arguments, **named), np.float32)
+            with time_limit():
+                values = np.asarray(self._function(*arguments, **named), np.float32)
+        except TooLong as error:
+            raise UsageError(f"{self.spec} {error}, given {geometry.in_words()}") from None
         except Exception as error:
             raise DequantiserRaised(f"{self.spec} raised {_line(error)}") from error
         if values.shape != result_shape(geometry):
