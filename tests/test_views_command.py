@@ -9,22 +9,41 @@ from typing import Any
 
 import pytest
 from checkouts import PYTHON, needs_torch, tree
-from commandline import Call, start
+from commandline import ROOT, Call, start
+from jsonschema import Draft202012Validator
 
 from oracle.contracts import contracts
 from oracle.views.owners import QUESTIONS
 
 PRODUCTION = ("views", "--shape", "100000,2,64,8,72")
 HEAD_MAJOR = ("--stride", "73728,36864,64,4096,1")
+SCHEMA = json.loads((ROOT / "reports/schema/views.schema.json").read_text(encoding="utf-8"))
+VALIDATOR = Draft202012Validator(SCHEMA)
 
 
 def document(call: Call, *arguments: str) -> tuple[int, dict[str, Any]]:
     outcome = call(*arguments, "--json")
     assert outcome.err == ""
     found = json.loads(outcome.out)
+    VALIDATOR.validate(found)
     assert found["exit_code"] == outcome.code
     assert found["sound"] == (outcome.code == 0) == (found["faults"] == [])
     return outcome.code, found
+
+
+def test_the_schema_is_one_and_refuses_what_contradicts_itself(call: Call) -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    _, found = document(call, *PRODUCTION, "--stride", "73728,576,1152,72,1")
+    question = next(each for each in found["questions"] if not each["apart"])
+    for damaged in (
+        {**found, "surplus": 1},
+        {name: value for name, value in found.items() if name != "planes"},
+        {**found, "planes": found["planes"][:3]},
+        {**found, "questions": [{**question, "apart": True}] * 5},
+        {**found, "questions": [{**question, "witness": None}] * 5},
+        {**found, "exit_code": 3},
+    ):
+        assert not VALIDATOR.is_valid(damaged)
 
 
 def test_a_sound_production_cache(call: Call) -> None:
