@@ -14,24 +14,31 @@ import traceback
 from collections.abc import Sequence
 
 from oracle import __version__
-from oracle.arguments import judging, looking
+from oracle.arguments import judging, looking, sessions
 from oracle.arguments.common import Parser
 from oracle.errors import OracleError
 from oracle.report.text import printable
+from oracle.termination import Terminated, terminable
 
 PROGRAM = "layout-oracle"
 DEBUG_VARIABLE = "LAYOUT_ORACLE_DEBUG"
 
 _DEPENDENCIES = ("numpy", "rich", "zstandard")
+_USAGE = 2
 _INTERNAL_ERROR = 3
 _NOTHING_RAN = 5
 # What a shell reports for a program that an interrupt or a closed pipe has ended.
 _INTERRUPTED = 130
+_TERMINATED = 143
 _PIPE_CLOSED = 141
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line `argv` (that of the process by default) and give its exit code."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stdout is None:
+        return _fail("error: standard output is closed: nothing could be told", _USAGE)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             # A terminal or log of another encoding loses a character rather than the report.
@@ -39,10 +46,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         arguments = _parser().parse_args(argv)
         command = importlib.import_module(f"oracle.commands.{arguments.command}")
-        code: int = command.run(arguments)
+        with terminable():
+            code: int = command.run(arguments)
         sys.stdout.flush()
     except OracleError as error:
         return _fail(f"error: {error}", error.exit_code)
+    except Terminated:
+        return _fail("terminated", _TERMINATED)
     except KeyboardInterrupt:
         return _fail("interrupted", _INTERRUPTED)
     except BrokenPipeError:
@@ -83,7 +93,7 @@ def _parser() -> Parser:
     for add in (
         judging.add_verdict, judging.add_sweep, judging.add_numerics, looking.add_views,
         looking.add_layouts, looking.add_map, looking.add_inspect, judging.add_timeline,
-        looking.add_doctor,
+        sessions.add_fuzz, sessions.add_replay, looking.add_doctor,
     ):  # fmt: skip
         add(commands)
     return parser

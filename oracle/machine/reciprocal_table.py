@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.errors import UsageError
+from oracle.files import open_regular
 from oracle.machine.primitives import F32, RCP_MODELS, RcpModel, rcp_exact
 
 MAGIC = b"MUFU.RCP 1\n"
@@ -92,7 +93,7 @@ def read_table(path: Path) -> tuple[Deltas, dict[str, Any]]:
     Raises UsageError where the file is missing, is no table, or does not match its checksum.
     """
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(_MAX_FILE_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error

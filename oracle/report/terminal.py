@@ -29,6 +29,8 @@ _STYLES = {
 # and paths; and what is still too long, behind an underscore.
 _BREAKS = (re.compile(r"(?<= )(?=[^ ])"), re.compile(r"(?<=[,:@/=-])"), re.compile(r"(?<=_)"))
 _NARROWEST = 5
+# A terminal that says it is narrower, as some say 0 columns, gets lines that are too long.
+_NARROWEST_SCREEN = 20
 
 
 class _Console(Console):
@@ -44,7 +46,9 @@ def console(file: IO[str] | None = None, width: int | None = None) -> Console:
 
     Nothing in a text is taken for markup, and the width is the terminal's, or 80 columns.
     """
-    return _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    made = _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    made.width = max(made.width, _NARROWEST_SCREEN)
+    return made
 
 
 def show(sections: Iterable[Section], console: Console) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import mmap
 import re
-import stat
 import struct
 import tempfile
 import zipfile
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import IO, BinaryIO, Protocol, cast
 
 from oracle.errors import UsageError
+from oracle.files import open_regular
 
 CHUNK_BYTES = 1 << 20
 MAX_SHOWN = 120
@@ -98,9 +98,7 @@ def open_artefact(path: Path, limits: ArchiveLimits | None = None) -> Iterator[A
 def _recognised(path: Path, limits: ArchiveLimits, stack: ExitStack) -> Artefact:
     if path.is_dir():
         return _Directory(path, limits)
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise UsageError(f"{path} is neither a file nor a directory: give a wheel or a binary")
-    file = stack.enter_context(path.open("rb"))
+    file = stack.enter_context(open_regular(path))
     if file.read(2) != b"PK":
         return _File(path, limits)
     archive = stack.enter_context(_archive(path, file, limits))
@@ -252,7 +250,7 @@ def _check_size(what: str, size: int, limits: ArchiveLimits) -> None:
 
 def _map_file(path: Path) -> memoryview:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return _mapped(file, str(path))
     except OSError as error:
         raise _unreadable(path, error) from error

@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from oracle.files import open_regular
+
 PIN = "5559679229bc961848b121ccdeaa8fa5d79bec98"
 """The commit whose dequantiser un-swizzles the scales of both sides."""
 
@@ -81,7 +83,7 @@ def _installed(path: Path) -> str | None:
 
 def _text(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             return file.read(_MAX_BYTES).decode(errors="replace")
     except OSError:
         return ""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oracle.errors import UsageError
+from oracle.files import open_regular
 from oracle.subjects.dequantiser import Parameter
 
 ALLOWED = frozenset(
@@ -82,7 +83,7 @@ def has_function(root: Path, path: str, function: str) -> bool:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_SOURCE_BYTES + 1)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error

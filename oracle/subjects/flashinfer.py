@@ -19,11 +19,12 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from oracle.errors import NothingRan, UsageError
+from oracle.files import open_regular
 from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
 from oracle.subjects.archive import shown
 from oracle.subjects.attention import KernelName
@@ -122,7 +123,7 @@ def cubins(
 
 def _single(path: Path, pattern: str) -> Iterator[tuple[str, Cubin]]:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             cubin = Cubin.parse(file.read(MAX_CUBIN_BYTES + 1))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror or error}") from error
@@ -137,11 +138,12 @@ def _single(path: Path, pattern: str) -> Iterator[tuple[str, Cubin]]:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
-    try:
-        archive = zipfile.ZipFile(path)
-    except _DAMAGE as error:
-        raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
-    with archive:
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(open_regular(path))
+            archive = stack.enter_context(zipfile.ZipFile(file))
+        except _DAMAGE as error:
+            raise UsageError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
         yield archive
 
 
