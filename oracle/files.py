@@ -1,10 +1,11 @@
-"""Opening what a user names."""
+"""Opening what a user names, and leaving nothing half written."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -22,3 +23,22 @@ def open_regular(path: Path) -> BinaryIO:
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "is neither a file nor a directory", str(path))
+
+
+def replace_files(contents: Mapping[Path, str]) -> None:
+    """Write texts into files, all of them or none: each beside its place first, then renamed.
+
+    Raises OSError.
+    """
+    # Not `with_name`, which "." and "/" have no name for.
+    beside = {path: path.parent / f".{path.name}.{os.getpid()}" for path in contents}
+    try:
+        for path, text in contents.items():
+            if path.exists() and not path.is_file():
+                raise OSError(errno.EEXIST, f"{path.name or path} is a directory or a device")
+            beside[path].write_text(text, encoding="utf-8", newline="\n")
+        for path, name in beside.items():
+            os.replace(name, path)
+    finally:
+        for name in beside.values():
+            name.unlink(missing_ok=True)

@@ -6,20 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from oracle.addressmap import AddressMap, Read, Written
+from oracle.addressmap import MISSING, AddressMap, Read, Written
 from oracle.candidates import candidate
 from oracle.contracts import kept, misread_by
+from oracle.faults import Faults, faults_of, linear_data_faults, reader_faults_of
 from oracle.geometry import PLANES, SIDES, CacheGeometry
-from oracle.recognise import (
-    Faults,
-    Recognition,
-    expected_offset,
-    faults_of,
-    linear_data_faults,
-    linear_data_shape,
-    reader_faults_of,
-    recognise,
-)
+from oracle.offsettable import MAX_RUNS, OffsetTable, runs_of
+from oracle.recognise import Recognition, expected_offset, linear_data_shape, recognise
 from oracle.subjects.base import SubjectInfo
 from oracle.verdict import FAULTY, Agreement, Configuration, Finding, Witness
 
@@ -36,7 +29,7 @@ def not_obtained(
             configuration,
             info.scale_search.value,
             status,
-            declared=_declared(info, side, plane),
+            declared=declared_layout(info, side, plane),
             reason=reason,
         )
         for plane in PLANES
@@ -65,7 +58,7 @@ def data_finding(
 ) -> Finding:
     """The finding about a data plane known to be linear, without a map of its every element."""
     faults = linear_data_faults(geometry, side, pages, written)
-    declared = _declared(info, side, "data")
+    declared = declared_layout(info, side, "data")
     status, witness = "match", None
     for each, shown in faults.by_status.items():
         if shown is not None:
@@ -99,7 +92,8 @@ def reader_findings(info: SubjectInfo, configuration: Configuration, read: Read)
     return findings
 
 
-def _declared(info: SubjectInfo, side: str, plane: str) -> str | None:
+def declared_layout(info: SubjectInfo, side: str, plane: str) -> str | None:
+    """The layout of a plane that a subject declares: what declares any has its data linear."""
     if plane == "data":
         return "linear" if info.declared else None
     return info.declared.get(side)
@@ -114,7 +108,7 @@ def _finding(
     faults: Faults,
     told: tuple[str, ...],
 ) -> Finding:
-    declared = _declared(info, side, plane)
+    declared = declared_layout(info, side, plane)
     recognition = recognise(amap)
     status, witness = _status(amap, declared, recognition, faults.by_status)
     reason = recognition.reason
@@ -141,7 +135,25 @@ def _finding(
         misread_by=misread_by(side, recognition.layouts, amap.geometry) if claims else (),
         witness=witness,
         reason=reason,
+        table=_table(amap, recognition, witness or {}),
     )
+
+
+def _table(amap: AddressMap, recognition: Recognition, witness: Witness) -> OffsetTable | None:
+    """The offsets of one head, that of the witness or the first, of scales nothing else describes.
+
+    None also where nothing was found at all, and where it would be too long.
+    """
+    described = recognition.layouts or recognition.shape_stride
+    if amap.plane != "scale" or described or not amap.found.any():
+        return None
+    page, head = witness.get("page", amap.pages[0]), witness.get("head", 0)
+    if page not in amap.pages:
+        page, head = amap.pages[0], 0
+    relative = amap.page_relative()[amap.pages.index(page), head].ravel()
+    start = amap.geometry.scale_base(amap.side)
+    runs = runs_of(None if at == MISSING else at - start for at in relative.tolist())
+    return OffsetTable(page, head, runs) if len(runs) <= MAX_RUNS else None
 
 
 def _status(

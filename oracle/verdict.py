@@ -24,12 +24,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from typing import Any
 
 from oracle.geometry import CacheGeometry
+from oracle.offsettable import OffsetTable
 from oracle.subjects.base import SubjectInfo
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 FINDING_STATUSES = (
     "match", "mismatch", "overlap", "out_of_region", "gap", "undefined", "refused",
@@ -100,6 +102,21 @@ class Configuration:
             dtype,
         )
 
+    def geometry(self) -> CacheGeometry:
+        """The geometry of a cache of one page; raises UsageError for sizes that cannot exist."""
+        return _geometry(self)
+
+
+@cache
+def _geometry(configuration: Configuration) -> CacheGeometry:
+    return CacheGeometry(
+        1,
+        configuration.block_size,
+        configuration.num_heads,
+        configuration.head_size,
+        configuration.cache_layout,
+    )
+
 
 Witness = Mapping[str, Any]
 """The smallest coordinate that shows a fault: head, token, column (and other keys in words)."""
@@ -114,7 +131,8 @@ class Finding:
     found. For the scales of a writer `keeps` names the writer contracts of contracts.toml that this
     layout keeps, and `misread_by` the reader contracts that would look elsewhere. `strays` counts
     the bytes that leave the region by where they land, such as "page+1 K data" for the next page,
-    and `clashes` lists the first of the pairs of tokens that store to the same bytes.
+    and `clashes` lists the first of the pairs of tokens that store to the same bytes. `table` has
+    the offsets of one head of a scale plane that no name and no shape:stride describes.
     """
 
     subject: str
@@ -135,6 +153,7 @@ class Finding:
     misread_by: tuple[str, ...] = ()
     witness: Witness | None = None
     reason: str | None = None
+    table: OffsetTable | None = None
 
 
 @dataclass(frozen=True)
@@ -159,24 +178,47 @@ class Agreement:
 
 
 @dataclass(frozen=True)
+class Launches:
+    """How many launches of a subject a tier of the machine executed, and why that tier did.
+
+    There is no reason where it was asked for, or the best there is.
+    """
+
+    subject: str
+    tier: str
+    count: int
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """Everything one run found out."""
+    """Everything one run found out.
+
+    Who executed the `launches` depends on how busy the computer was and on what its cache holds: it
+    is the one thing that may differ between two runs, and no part of what was found.
+    """
 
     subjects: tuple[SubjectInfo, ...]
     findings: tuple[Finding, ...]
     agreements: tuple[Agreement, ...]
     domain: Mapping[str, Any]
     environment: Mapping[str, Any]
+    launches: tuple[Launches, ...] = field(default=(), compare=False)
+
+    @property
+    def judged(self) -> tuple[SubjectInfo, ...]:
+        """Whom the verdict is about: the writers, or the readers where there is no writer."""
+        writers = tuple(info for info in self.subjects if info.role == "writer")
+        return writers or self.subjects
 
     @property
     def exit_code(self) -> int:
         """0 as declared; 1 a fault; 5 nothing was executed, or something asked for could not be.
 
-        Writers are judged where there are any; readers alone only where there are none. A refusal
-        by name is what a host side should do, so it spoils nothing as long as something ran.
+        A refusal by name is what a host side should do, so it spoils nothing as long as something
+        ran.
         """
-        role = "writer" if any(s.role == "writer" for s in self.subjects) else "reader"
-        judged = {s.id for s in self.subjects if s.role == role}
+        judged = {info.id for info in self.judged}
         found = [f for f in self.findings if f.subject in judged]
         faulty = any(f.status in FAULTY for f in found)
         if faulty or any(a.judged and a.status == "disagree" for a in self.agreements):
@@ -203,6 +245,7 @@ def as_document(verdict: Verdict, tool: Mapping[str, str]) -> dict[str, Any]:
         "subjects": [_subject(info) for info in verdict.subjects],
         "findings": [_flat(finding) for finding in verdict.findings],
         "agreements": [_flat(agreement) for agreement in verdict.agreements],
+        "launches": [asdict(launches) for launches in verdict.launches],
         "exit_code": verdict.exit_code,
     }
 

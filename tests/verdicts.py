@@ -93,7 +93,7 @@ def verdict(
     domain = {
         "head_sizes": sorted({f.configuration.head_size for f in findings}),
         "num_heads": [2],
-        "block_sizes": [16],
+        "block_sizes": sorted({f.configuration.block_size for f in findings}),
         "cache_layouts": ["HND"],
         "dtypes": ["bf16"],
         "pages_probed": [1, 2],
