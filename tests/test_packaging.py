@@ -34,6 +34,12 @@ def test_the_wheel_installs_one_import_package(wheel: Path) -> None:
     assert not [name for name in names if "__pycache__" in name or name.startswith("tests")]
 
 
+def test_the_wheel_carries_the_style_and_the_script_of_the_page(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    for name in ("oracle/report/html/page.css", "oracle/report/html/page.js"):
+        assert archive.read(name) == (ROOT / name).read_bytes()
+
+
 def test_the_wheel_carries_kernel_contracts_licence_and_command(wheel: Path) -> None:
     archive = zipfile.ZipFile(wheel)
     kernel = archive.read("oracle/_kernels/nvfp4_kv_store.cu")

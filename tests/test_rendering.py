@@ -86,6 +86,19 @@ def test_control_sequences_in_names_are_spelled_out() -> None:
     assert not re.search(r"[^\n -~–─…≠✓]", text)
 
 
+@pytest.mark.parametrize("width", range(40, 130, 7))
+def test_no_line_is_a_command_to_a_ci_job(width: int) -> None:
+    """GitHub Actions obeys `::…` at the start of a line of a log, and `##[…]` anywhere in it."""
+    name = f"::error::a b-::error::c {'d' * 90}::error::e ##[error]f"
+    for line in shown(settled(name), width).splitlines():
+        assert not line.lstrip().startswith("::")
+        assert "##[" not in line
+
+
+def test_names_of_c_plus_plus_are_left_alone() -> None:
+    assert "c10::BFloat16" in shown(settled("store<c10::BFloat16>"), 200)
+
+
 def test_a_number_and_its_percent_sign_stay_on_one_line() -> None:
     """With a space that every encoding has."""
     for width in range(50, 120):

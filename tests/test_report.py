@@ -92,7 +92,7 @@ def test_what_was_not_executed_is_listed_by_reason() -> None:
     ]
     assert sentences(refused()) == [
         "store (machine code for sm_100a) gives no map (refused: S=5 is no multiple of 4).",
-        "4 geometries: head sizes 80/96, 2 heads, block size 16, HND, bf16.",
+        "4 geometries: head sizes 80/96, 2 heads, block sizes 16/64, HND, bf16.",
         "What was asked for did not run (exit code 5).",
     ]
     (few,) = (s for s in outline(refused(), 5, 1) if isinstance(s, Listing) and not s.folded)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from pathlib import Path
 
+from oracle.commands.streams import subjects_speak_on_stderr
 from oracle.errors import UsageError
 from oracle.machine.context import Unsupported
 from oracle.machine.primitives import RCP_MODELS
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Judge the writers, or write the document; raises OracleError for what is asked in vain."""
     models = _models(arguments.rcp_model)
     dtypes = tuple(dict.fromkeys(arguments.dtype or ()))
-    with redirect_stdout(sys.stderr):
+    with subjects_speak_on_stderr():
         writers = writers_from_specs(
             arguments.writers or DEFAULT_WRITERS,
             arguments.arch or DEFAULT_ARCHS,

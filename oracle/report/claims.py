@@ -7,15 +7,14 @@ it out; a contract that covers none of them is not mentioned.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cache
 from itertools import chain
 
 from oracle.contracts import Contract, contracts
-from oracle.geometry import SIDES, CacheGeometry
+from oracle.geometry import SIDES
 from oracle.report.digest import at_head_sizes, head_sizes, scales
 from oracle.report.outline import Cell, Listing
 from oracle.report.parties import Names, Party
-from oracle.verdict import Configuration, Finding
+from oracle.verdict import Finding
 
 TITLE = "Contracts, at every head size where none is named"
 _SOUND = frozenset({"match", "mismatch", "unrecognised"})
@@ -72,7 +71,7 @@ def _side(findings: Sequence[Finding]) -> str:
 def _defined(findings: Sequence[Finding], every: Sequence[int]) -> str:
     """`writer contract`, with those that say nothing of some geometry named: they are not kept."""
     undefined = {
-        row: head_sizes(f for f in findings if row.excludes(_geometry(f.configuration)))
+        row: head_sizes(f for f in findings if row.excludes(f.configuration.geometry()))
         for row in _rows("writer")
     }
     missing = {row: sizes for row, sizes in undefined.items() if sizes}
@@ -103,19 +102,7 @@ def _found_by(finding: Finding, row: Contract) -> bool:
 
 
 def _covered(findings: Iterable[Finding], row: Contract) -> list[Finding]:
-    return [f for f in findings if row.excludes(_geometry(f.configuration)) is None]
-
-
-@cache
-def _geometry(configuration: Configuration) -> CacheGeometry:
-    """A cache of one page."""
-    return CacheGeometry(
-        1,
-        configuration.block_size,
-        configuration.num_heads,
-        configuration.head_size,
-        configuration.cache_layout,
-    )
+    return [f for f in findings if row.excludes(f.configuration.geometry()) is None]
 
 
 def _bears_out(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 from collections.abc import Mapping
@@ -11,12 +10,14 @@ from typing import Any
 
 from oracle import __version__
 from oracle.errors import UsageError
+from oracle.files import replace_files
 from oracle.report.markdown import FAULTS_PER_SUBJECT, as_markdown
 from oracle.report.sections import outline
 from oracle.verdict import Verdict, as_document
 
 JSON_NAME = "verdict.json"
 MARKDOWN_NAME = "verdict.md"
+TITLE = "Layout verdict"
 TOOL = {"name": "layout-oracle", "version": __version__}
 
 
@@ -68,27 +69,13 @@ def write_files(verdict: Verdict, exit_code: int, directory: Path) -> tuple[Path
     sections = outline(verdict, exit_code, FAULTS_PER_SUBJECT)
     contents = {
         directory / JSON_NAME: as_json(verdict, exit_code),
-        directory / MARKDOWN_NAME: as_markdown("Layout verdict", sections),
+        directory / MARKDOWN_NAME: as_markdown(TITLE, sections),
     }
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        _write(contents)
+        replace_files(contents)
     except OSError as error:
         raise UsageError(
             f"--output {directory} cannot be written to: {error.strerror or error}"
         ) from error
     return tuple(contents)
-
-
-def _write(contents: Mapping[Path, str]) -> None:
-    beside = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in contents}
-    try:
-        for path, text in contents.items():
-            if path.is_dir():
-                raise IsADirectoryError(errno.EISDIR, f"{path.name} is a directory")
-            beside[path].write_text(text, encoding="utf-8", newline="\n")
-        for path, name in beside.items():
-            os.replace(name, path)
-    finally:
-        for name in beside.values():
-            name.unlink(missing_ok=True)

@@ -25,10 +25,11 @@ class Tone(Enum):
 
 
 class Cell(NamedTuple):
-    """A text and its tone."""
+    """A text and its tone; `pair` has the ids of the writer and the reader that it compares."""
 
     text: str
     tone: Tone = Tone.PLAIN
+    pair: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from oracle.report.outline import Cell, Listing, Paragraph, Section, Tone
 from oracle.report.parties import Names, parties
 from oracle.report.tables import at_a_glance, names_by_head_size, provenance, who_agrees
 from oracle.report.text import counted, enumerated, printable
-from oracle.subjects.base import SubjectInfo
 from oracle.verdict import NOT_OBTAINED, Finding, Verdict
 
 _FAULTS = Cell("Faults were found (exit code 1).", Tone.BAD)
@@ -108,7 +107,7 @@ def _coverage(verdict: Verdict) -> Cell:
         "/".join(domain["cache_layouts"]),
         "/".join(domain["dtypes"]),
     )
-    role, judged = _judged(verdict)
+    role, judged = verdict.judged[0].role, verdict.judged
     ran = obtained(finding for info in judged for finding in verdict.of_subject(info.id))
     found, asked = sum(f.recovered for f in ran), sum(f.positions for f in ran)
     share = "all" if found == asked else f"{found:,} of"
@@ -122,12 +121,6 @@ def _coverage(verdict: Verdict) -> Cell:
     recovered = f"; found: {share} {counted(asked, 'position')} of {what}" if asked else ""
     geometries = counted(domain["geometries"], "geometry", "geometries")
     return Cell(f"{geometries}: {', '.join(parts)}{recovered}.")
-
-
-def _judged(verdict: Verdict) -> tuple[str, list[SubjectInfo]]:
-    """Whom the verdict is about: the writers, or the readers where there is none."""
-    writers = [info for info in verdict.subjects if info.role == "writer"]
-    return ("writer", writers) if writers else ("reader", list(verdict.subjects))
 
 
 def _s(values: Sequence[int]) -> str:
@@ -144,8 +137,8 @@ def _range(values: Sequence[int]) -> str:
 def _last(verdict: Verdict, exit_code: int) -> Cell:
     if exit_code:
         return _FAULTS if exit_code == 1 else _NOTHING_RAN
-    role, judged = _judged(verdict)
-    ran = [found for info in judged if (found := obtained(verdict.of_subject(info.id)))]
+    role = verdict.judged[0].role
+    ran = [found for info in verdict.judged if (found := obtained(verdict.of_subject(info.id)))]
     declared = [any(f.declared is not None for f in found) for found in ran]
     if all(declared):
         return _AS_DECLARED

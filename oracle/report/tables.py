@@ -21,9 +21,14 @@ from oracle.report.extents import Extents
 from oracle.report.outline import Cell, Table, Tone
 from oracle.report.parties import Names, Party
 from oracle.report.patterns import symbols_of
-from oracle.report.text import enumerated, percentages, printable, shortened
+from oracle.report.text import counted, enumerated, percentages, printable, shortened
 from oracle.subjects.base import SubjectInfo
-from oracle.verdict import FAULTY, Agreement, Finding, Verdict
+from oracle.verdict import FAULTY, Agreement, Finding, Launches, Verdict
+
+MATRIX = "Who reads where whom stored"
+"""Title of the table of writers and readers."""
+PROVENANCE = "Subjects"
+"""Title of the table of what was executed."""
 
 _DIGEST_DIGITS = 12
 
@@ -119,12 +124,12 @@ def who_agrees(verdict: Verdict, names: Names) -> Table:
         if (found := obtained(verdict.of_subject(reader)))
     ]
     return Table(
-        "Who reads where whom stored",
+        MATRIX,
         ("writer", *(names.of([reader]) for reader in readers)),
         tuple(
             (
                 Cell(names.of([writer])),
-                *(_pair(pairs.get((writer, reader), []), extents) for reader in readers),
+                *(_pair((writer, reader), pairs, extents) for reader in readers),
             )
             for writer in writers
         ),
@@ -137,7 +142,10 @@ def who_agrees(verdict: Verdict, names: Names) -> Table:
     )
 
 
-def _pair(agreements: Sequence[Agreement], extents: Extents) -> Cell:
+def _pair(
+    pair: tuple[str, str], pairs: Mapping[tuple[str, str], Sequence[Agreement]], extents: Extents
+) -> Cell:
+    agreements = pairs.get(pair)
     if not agreements:
         return Cell("-", Tone.QUIET)
     differing = [a for a in agreements if a.status == "disagree"]
@@ -152,11 +160,11 @@ def _pair(agreements: Sequence[Agreement], extents: Extents) -> Cell:
             for share, which in sides.items()
         ]
         judged = any(a.judged for a in differing)
-        return Cell("; ".join(clauses), Tone.BAD if judged else Tone.DIFFERENT)
+        return Cell("; ".join(clauses), Tone.BAD if judged else Tone.DIFFERENT, pair)
     undecided = sum(a.status == "undecided" for a in agreements)
     if undecided == len(agreements):
-        return Cell("undecided", Tone.QUIET)
-    return Cell("agree" + (f" ({undecided} undecided)" if undecided else ""), Tone.GOOD)
+        return Cell("undecided", Tone.QUIET, pair)
+    return Cell("agree" + (f" ({undecided} undecided)" if undecided else ""), Tone.GOOD, pair)
 
 
 def names_by_head_size(parties: Sequence[Party], names: Names) -> Table:
@@ -202,7 +210,7 @@ def names_by_head_size(parties: Sequence[Party], names: Names) -> Table:
 def provenance(verdict: Verdict, labels: Mapping[str, str]) -> Table:
     """Who each subject is, and the digest of what was executed."""
     table = Table(
-        "Subjects",
+        PROVENANCE,
         ("subject", "what it is", "executor", "arch", "kernel", "sha256"),
         tuple(
             (
@@ -215,6 +223,19 @@ def provenance(verdict: Verdict, labels: Mapping[str, str]) -> Table:
             )
             for info in verdict.subjects
         ),
+        executed_by(verdict.launches),
         folded=True,
     )
     return _without_empty_columns(table)
+
+
+def executed_by(launches: Sequence[Launches]) -> str:
+    """Which tiers of the machine executed how many launches, of all subjects together, and why."""
+    counts: Counter[tuple[str, str | None]] = Counter()
+    for each in launches:
+        counts[each.tier, each.reason] += each.count
+    parts = []
+    for (tier, reason), count in counts.most_common():
+        why = f" ({printable(reason)})" if reason else ""
+        parts.append(f"{tier} {counted(count, 'launch', 'launches')}{why}")
+    return f"executed by: {', '.join(parts)}" if parts else ""

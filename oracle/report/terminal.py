@@ -28,6 +28,8 @@ _STYLES = {
 # Where a text is broken: between words; a word that is too long, behind the punctuation of specs
 # and paths; and what is still too long, behind an underscore.
 _BREAKS = (re.compile(r"(?<= )(?=[^ ])"), re.compile(r"(?<=[,:@/=-])"), re.compile(r"(?<=_)"))
+# At the start of a line GitHub Actions takes this for a command, whoever wrote what follows.
+_COMMAND = re.compile(r"^( *):(?=:)", re.MULTILINE)
 _NARROWEST = 5
 # A terminal that says it is narrower, as some say 0 columns, gets lines that are too long.
 _NARROWEST_SCREEN = 20
@@ -82,7 +84,7 @@ def _wrapped(cell: Cell, width: int) -> Text:
             lines += [*full, rest]
     # Once nothing can break there, a plain space prints in every encoding.
     text = "\n".join(line.rstrip() for line in lines).replace(NO_BREAK, " ")
-    return Text(text, _STYLES[cell.tone])
+    return Text(_COMMAND.sub(r"\1\\x3a", text), _STYLES[cell.tone])
 
 
 def _parts(text: str, width: int, breaks: Sequence[re.Pattern[str]] = _BREAKS) -> Iterable[str]:

@@ -10,12 +10,18 @@ LONGEST_NAME = 120
 NO_BREAK = "\N{NO-BREAK SPACE}"
 
 
+_COMMAND = "##["
+"""Starts a command of GitHub Actions wherever in a line of a log it stands."""
+
+
 def printable(text: str) -> str:
     """`text` on one line and safe for a terminal: what cannot be printed is spelled as an escape.
 
-    Names come from files and command lines, and may carry control sequences.
+    Names come from files and command lines, and may carry control sequences, or what the log of a
+    CI job takes for a command.
     """
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    spelled = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+    return spelled.replace(_COMMAND, r"#\x23[")
 
 
 def shortened(name: str, longest: int = LONGEST_NAME) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ class Noisy(MutantWriter):
 
     def write(self, request: StoreRequest) -> Stored:
         print("noise")
+        os.write(1, b"noise of C\n")
         return super().write(request)
 
 
@@ -89,6 +91,7 @@ def test_a_wrong_writer_exits_with_1(
     outcome = call("numerics", "noisy", "--groups", "1000", "--markdown", str(report))
     assert outcome.code == 1
     assert "noise" not in outcome.out
+    assert {"noise", "noise of C"} <= set(outcome.err.splitlines())
     assert f"wrote {report}" in outcome.err
     told = "1 writer of 1 stored what no conforming store can."
     assert told in outcome.out

@@ -1,0 +1,1 @@
+"""A verdict as one HTML file that needs nothing beside it."""
