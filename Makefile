@@ -8,11 +8,12 @@ WHEELS ?= $(LAYOUT_ORACLE_WHEELS)
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help verdict test test-wheels published lint numerics docs bench clean
+.PHONY: help verdict test test-wheels test-gpu published lint numerics docs bench clean
 
 help:
 	@echo "make verdict  run the main job; leaves $(OUT)/verdict.json and verdict.md"
 	@echo "make test     run every test"
+	@echo "make test-gpu run what needs an NVIDIA GPU, and measure the store's bandwidth"
 	@echo "make test-wheels WHEELS=DIR  run the tests that read published wheels of vLLM"
 	@echo "make published WHEELS=DIR    write reports/published anew"
 	@echo "make lint     check style (ruff) and types (mypy --strict)"
@@ -30,6 +31,12 @@ test: $(VENV)/test.stamp
 test-wheels: $(VENV)/test.stamp
 	@test -n "$(WHEELS)" || { echo "say where the wheels are: make test-wheels WHEELS=DIR"; exit 2; }
 	LAYOUT_ORACLE_WHEELS="$(abspath $(WHEELS))" $(RUN) -m pytest -m wheels -rs
+
+# Without a GPU pytest says why it skips, and the two measurements exit with 5.
+test-gpu: $(VENV)/test.stamp
+	$(RUN) -m pytest -m gpu -rs
+	$(RUN) benchmarks/bandwidth.py --output $(OUT)/bandwidth || test $$? -eq 5
+	$(RUN) benchmarks/rcp_dump/dump.py $(OUT)/measured.rcp || test $$? -eq 5
 
 published: $(VENV)/runtime.stamp
 	@test -n "$(WHEELS)" || { echo "say where the wheels are: make published WHEELS=DIR"; exit 2; }

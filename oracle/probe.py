@@ -7,8 +7,8 @@ should go. Two pages in the middle of four are stored, in a shuffled order and w
 between, so that strays on both sides, and any dependence on page, head or order, come to light.
 
 Where the executor logs single stores those are decoded, so a byte stored twice shows both stores.
-Elsewhere the image before and after is compared; a coordinate that another one overwrote is then
-found by storing its token alone.
+Elsewhere the image before and after is compared, and what is beside it; a coordinate that another
+one overwrote is then found by storing its token alone.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from oracle.errors import OracleError, UsageError
 from oracle.formats import DTYPES, ByteArray, e2m1_decode, e4m3_decode, pack_codes
 from oracle.geometry import PLANES, SIDES, CacheGeometry
 from oracle.quantize import GROUP
-from oracle.requests import Stored, StoreRequest
+from oracle.requests import RED_ZONE, ByteStores, Stored, StoreRequest
 from oracle.subjects.base import Writer
 
 PAGES_IN_CACHE = 4
@@ -204,21 +204,40 @@ class Observed(NamedTuple):
     misaligned: IntArray
 
 
+def values_at(log: ByteStores | None, offset: IntArray) -> ByteArray:
+    """The values uint8 [n] that a log has at the offsets of another one, int64 [n], in its order.
+
+    Raises AddressesVary where the offsets are not the same.
+    """
+    if log is None or log.offset.size != offset.size:
+        raise AddressesVary("the addresses stored to depend on the values stored")
+    if log.offset is offset or np.array_equal(log.offset, offset):
+        return log.value
+    # Lanes that part on the values store in another order.
+    theirs, mine = np.argsort(log.offset, kind="stable"), np.argsort(offset, kind="stable")
+    if not np.array_equal(log.offset[theirs], offset[mine]):
+        raise AddressesVary("the addresses stored to depend on the values stored")
+    values = np.empty_like(log.value)
+    values[mine] = log.value[theirs]
+    return values
+
+
 def _observe(before: list[ByteArray], after: list[Stored]) -> Observed:
     logs = [stored.stores for stored in after]
     faults = tuple(dict.fromkeys(fault for stored in after for fault in stored.faults))
     first = logs[0]
     misaligned = np.unique(after[0].misaligned)
     if first is not None:
-        values = []
-        for log in logs:
-            if log is None or not np.array_equal(log.offset, first.offset):
-                raise AddressesVary("the addresses stored to depend on the values stored")
-            values.append(log.value)
-        return Observed(first.offset, np.stack(values), True, faults, misaligned)
+        values = np.stack([values_at(log, first.offset) for log in logs])
+        return Observed(first.offset, values, True, faults, misaligned)
     images = np.stack([stored.cache for stored in after])
-    touched = np.flatnonzero((images != np.stack(before)).any(axis=0))
-    return Observed(touched.astype(np.int64), images[:, touched], False, faults, misaligned)
+    touched = np.flatnonzero((images != np.stack(before)).any(axis=0)).astype(np.int64)
+    offset = np.unique(np.concatenate([stored.beside.offset for stored in after]))
+    beside = np.full((len(after), offset.size), RED_ZONE, np.uint8)
+    for row, stored in zip(beside, after, strict=True):
+        row[np.searchsorted(offset, stored.beside.offset)] = stored.beside.value
+    seen: ByteArray = np.concatenate([images[:, touched], beside], axis=1)
+    return Observed(np.concatenate([touched, offset]), seen, False, faults, misaligned)
 
 
 @lru_cache(maxsize=2)

@@ -61,19 +61,30 @@ class ByteStores:
     value: ByteArray
 
 
+RED_ZONE = 0xA5
+"""What the bytes beside the cache hold where only they tell of stores outside it."""
+
+
+def _nothing() -> ByteStores:
+    return ByteStores(np.zeros(0, np.int64), np.zeros(0, np.uint8))
+
+
 @dataclass(frozen=True, eq=False)
 class Stored:
     """What a writer did: the cache afterwards, its single stores, and what went wrong.
 
-    `stores` is None where the executor cannot see single stores. `misaligned` int64 [m] are the
-    offsets of stores at addresses that are no multiples of their size, which no GPU executes: they
-    are among the `stores`, but the cache is without them. `faults` are one line each.
+    `stores` is None where the executor cannot see single stores; `beside` are then the bytes
+    outside the cache that were found changed, each once, RED_ZONE before. `misaligned` int64 [m]
+    are the offsets of stores at addresses that are no multiples of their size, which no GPU
+    executes: they are among the `stores`, but the cache is without them. `faults` are one line
+    each.
     """
 
     cache: ByteArray
     stores: ByteStores | None = None
     faults: tuple[str, ...] = ()
     misaligned: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    beside: ByteStores = field(default_factory=_nothing)
 
 
 @dataclass(frozen=True, eq=False)

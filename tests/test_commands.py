@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +15,8 @@ from oracle import toolchain
 from oracle.candidates import CANDIDATES
 from oracle.commands import doctor
 from oracle.commands import map as map_command
+from oracle.cuda.archs import Device
+from oracle.errors import NothingRan
 from oracle.report import terminal
 
 # ---- layouts and map -----------------------------------------------------------------------------
@@ -155,38 +156,20 @@ def test_doctor_exits_with_5_where_the_verdict_cannot_run(
     assert "The default verdict cannot run here." in done.out
 
 
-class Driver:
-    """A CUDA driver with two devices, or one that fails."""
-
-    def __init__(self, status: int = 0) -> None:
-        self.status = status
-
-    def cuInit(self, flags: int) -> int:  # noqa: N802
-        return self.status
-
-    def cuDeviceGetCount(self, count: Any) -> int:  # noqa: N802
-        count._obj.value = 2
-        return 0
-
-    def cuDeviceGet(self, device: Any, index: int) -> int:  # noqa: N802
-        device._obj.value = index
-        return 0
-
-    def cuDeviceGetName(self, buffer: Any, size: int, device: Any) -> int:  # noqa: N802
-        buffer.value = f"device {device.value}".encode()
-        return 0
-
-
-def test_doctor_asks_the_driver_for_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_shows_the_gpu_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     def gpu() -> doctor.Check:
         return next(check for check in doctor.examine() if check.name == "GPU")
 
-    monkeypatch.setattr(doctor.ctypes, "CDLL", lambda name: Driver())
+    def nothing() -> Device:
+        raise NothingRan("there is no CUDA driver")
+
     monkeypatch.setattr(doctor, "_machine", lambda: "")
     monkeypatch.setattr(doctor, "_nvrtc", lambda: "")
-    assert (gpu().ok, gpu().detail) == (True, "device 0, device 1")
-    monkeypatch.setattr(doctor.ctypes, "CDLL", lambda name: Driver(100))
-    assert (gpu().ok, gpu().detail) == (False, "the CUDA driver finds no GPU (status 100)")
+    monkeypatch.setattr(doctor, "find_device", lambda: Device("NVIDIA X", (10, 3), 13010))
+    said = "NVIDIA X (compute capability 10.3, CUDA 13.1)"
+    assert (gpu().ok, gpu().detail, gpu().needed) == (True, said, False)
+    monkeypatch.setattr(doctor, "find_device", nothing)
+    assert (gpu().ok, gpu().detail, gpu().needed) == (False, "there is no CUDA driver", False)
 
 
 def test_the_rows_of_a_band_have_colours_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,21 +15,23 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from cuda_driver import Gpu  # noqa: E402
-
-from oracle.errors import OracleError, UsageError  # noqa: E402
-from oracle.machine.reciprocal_table import (  # noqa: E402
+from oracle.cuda.launcher import Buffer, Launch
+from oracle.cuda.process import gpu_process
+from oracle.errors import OracleError, UsageError
+from oracle.machine.reciprocal_table import (
     MANTISSAS,
     deltas_of,
     rcp_from_table,
     write_table,
 )
-from oracle.toolchain import compile_cuda  # noqa: E402
+from oracle.subjects.cuda import Gpu
+from oracle.toolchain import compile_cuda
 
 SOURCE = Path(__file__).with_name("rcp_dump.cu")
 CHECKED = 1 << 22
+THREADS = 256
 
 
 class Device(Protocol):
@@ -37,6 +39,31 @@ class Device(Protocol):
 
     def run(self, kernel: str, count: int, values: NDArray[np.uint32] | None) -> NDArray[np.uint32]:
         """The result of a kernel over `count` threads."""
+
+
+class Kernels:
+    """The kernels of rcp_dump.cu, compiled for a GPU. Raises NothingRan where there is none."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._arch = gpu.device.arch
+        self._image = compile_cuda(SOURCE.read_text(encoding="utf-8"), self._arch, name=SOURCE.name)
+
+    def run(self, kernel: str, count: int, values: NDArray[np.uint32] | None) -> NDArray[np.uint32]:
+        """Run a kernel (result, [values,] count) over `count` threads: its result, uint32 [count].
+
+        Raises OracleError where the GPU or its driver fails.
+        """
+        buffers = [Buffer("result", np.zeros(4 * count, np.uint8), writable=True)]
+        if values is not None:
+            buffers.append(Buffer("values", values.view(np.uint8)))
+        pointers = {8 * place: buffer.name for place, buffer in enumerate(buffers)}
+        params = bytes(8 * len(buffers)) + count.to_bytes(4, "little")
+        grid = (-(-count // THREADS), 1, 1)
+        launch = Launch(
+            self._image, self._arch, kernel, grid, (THREADS, 1, 1), params, pointers, buffers
+        )
+        return self._gpu.run(launch).contents["result"].view(np.uint32)
 
 
 def measure(device: Device, count: int = MANTISSAS) -> NDArray[np.int64]:
@@ -60,24 +87,27 @@ def disagreements(device: Device, table: Path, count: int = CHECKED) -> NDArray[
     return wrong
 
 
+def write_measured(gpu: Gpu, path: Path) -> int:
+    """Measure a GPU, write its table, and check it: how many values the table is wrong about."""
+    kernels, device = Kernels(gpu), gpu.device
+    deltas = measure(kernels)
+    about = {"device": device.name, "arch": device.arch, "driver": device.driver}
+    write_table(path, np.clip(deltas, -128, 127).astype(np.int8), about)
+    counts = {ulps: int(np.count_nonzero(deltas == ulps)) for ulps in (-1, 0, 1)}
+    print(f"{device.in_words()}: ulps from the right result, and how often: {counts}")
+    print(f"wrote {path}, {path.stat().st_size:,} bytes")
+    wrong = disagreements(kernels, path)
+    print(f"of {CHECKED:,} drawn values and their negatives the table is wrong about {wrong.size}")
+    for bits in wrong[:8]:
+        print(f"  1/{bits.view(np.float32)!r} ({bits:#010x})")
+    return wrong.size
+
+
 def main(arguments: Sequence[str]) -> int:
     """Measure, write and check; the exit code."""
     if len(arguments) != 1:
         raise UsageError("usage: python benchmarks/rcp_dump/dump.py FILE")
-    path = Path(arguments[0])
-    gpu = Gpu()
-    gpu.load(compile_cuda(SOURCE.read_text(encoding="utf-8"), gpu.arch, name=SOURCE.name))
-    deltas = measure(gpu)
-    about = {"device": gpu.name, "arch": gpu.arch, "driver": gpu.driver_version}
-    write_table(path, np.clip(deltas, -128, 127).astype(np.int8), about)
-    counts = {ulps: int(np.count_nonzero(deltas == ulps)) for ulps in (-1, 0, 1)}
-    print(f"{gpu.name} ({gpu.arch}): ulps from the right result, and how often: {counts}")
-    print(f"wrote {path}, {path.stat().st_size:,} bytes")
-    wrong = disagreements(gpu, path)
-    print(f"of {CHECKED:,} drawn values and their negatives the table is wrong about {wrong.size}")
-    for bits in wrong[:8]:
-        print(f"  1/{bits.view(np.float32)!r} ({bits:#010x})")
-    return int(wrong.size > 0)
+    return int(write_measured(gpu_process(), Path(arguments[0])) > 0)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import platform
 import sys
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from oracle import __version__, toolchain
+from oracle.cuda.process import find_device
 from oracle.errors import OracleError
 from oracle.report import terminal
 from oracle.report.document import dump
@@ -94,25 +94,11 @@ def _cache() -> Check:
 
 
 def _gpu() -> Check:
-    """Whether the CUDA driver finds a GPU; the default verdict needs none."""
+    """Whether the CUDA driver gives a GPU; the default verdict needs none."""
     try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Check("GPU", False, "no CUDA driver (libcuda.so.1)", needed=False)
-    count = ctypes.c_int()
-    status = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
-    if status or not count.value:
-        return Check("GPU", False, f"the CUDA driver finds no GPU (status {status})", needed=False)
-    names = [_device_name(driver, index) for index in range(count.value)]
-    return Check("GPU", True, ", ".join(names), needed=False)
-
-
-def _device_name(driver: ctypes.CDLL, index: int) -> str:
-    buffer = ctypes.create_string_buffer(256)
-    device = ctypes.c_int()
-    driver.cuDeviceGet(ctypes.byref(device), index)
-    driver.cuDeviceGetName(buffer, len(buffer), device)
-    return buffer.value.decode(errors="replace")
+        return Check("GPU", True, find_device().in_words(), needed=False)
+    except OracleError as error:
+        return Check("GPU", False, str(error), needed=False)
 
 
 def _sections(checks: list[Check], able: bool) -> list[Section]:

@@ -11,6 +11,8 @@ of one element. A reader is called like vLLM's `dequant_nvfp4_kv_cache`, once fo
 
 A module that imports torch gets torch tensors (block scales as float8_e4m3fn); any other gets NumPy
 arrays (block scales as uint8), in which bf16 values come as float32, since NumPy has no bf16.
+A writer called `package.module:function@cuda` gets its tensors on the GPU, which is what a store in
+Triton or CuTe needs.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from oracle.errors import UsageError
+from oracle.errors import NothingRan, UsageError
 from oracle.formats import DTYPES
 from oracle.geometry import CacheGeometry, StridedView
 from oracle.requests import ReadRequest, Stored, StoreRequest
@@ -74,7 +76,11 @@ def load_function(spec: str) -> Callable[..., Any]:
 
 def _line(error: BaseException) -> str:
     """An exception in one line: its type, its first line, and where it was raised."""
-    text = str(error).strip().splitlines()
+    try:
+        text = str(error).strip().splitlines()
+    except Exception:
+        # A subject's exception may have no words for itself.
+        text = []
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
@@ -94,8 +100,18 @@ class CallableWriter:
     """Calls a function and compares the cache before and after."""
 
     def __init__(self, spec: str) -> None:
+        """Import the function of `package.module:function[@cuda]`.
+
+        Raises UsageError for one that cannot be imported, or has no use for tensors on a GPU.
+        """
         self.spec = spec
-        self._function = load_function(spec)
+        name, _, place = spec.partition("@")
+        self._place = place or "cpu"
+        self._function = load_function(name)
+        if place and not _uses_torch(self._function):
+            raise UsageError(
+                f"{spec}: its module uses no torch, so it gets NumPy arrays: leave @{place} out"
+            )
         self.info = SubjectInfo(
             id=spec,
             role="writer",
@@ -113,14 +129,25 @@ class CallableWriter:
         return None
 
     def write(self, request: StoreRequest) -> Stored:
-        """Call the function. Raises UsageError where it raises or stores nothing."""
+        """Call the function.
+
+        Raises UsageError where it raises or stores nothing, NothingRan where it lacks a GPU.
+        """
         cache = request.cache.copy()
         torch = sys.modules.get("torch") if _uses_torch(self._function) else None
-        arguments = _torch_arguments(torch, request, cache) if torch else _arguments(request, cache)
+        if torch is None:
+            whole, arguments = None, _arguments(request, cache)
+        else:
+            self._check_place(torch)
+            # On the CPU this is no copy.
+            whole = torch.from_numpy(cache).to(self._place)
+            arguments = _torch_arguments(torch, request, whole)
         where = request.geometry.in_words()
         try:
             with time_limit():
                 self._function(*arguments)
+                # A GPU may still be at it, and tells of a fault only here.
+                cache = cache if whole is None else whole.cpu().numpy()
         except KeyboardInterrupt:
             raise
         except TooLong as error:
@@ -128,11 +155,19 @@ class CallableWriter:
         except BaseException as error:
             # Not even a subject's own exit may become the tool's.
             raise UsageError(f"{self.spec} raised {_line(error)}, given {where}") from error
-        if request.slot_mapping.size and np.array_equal(cache, request.cache):
+        if (request.slot_mapping >= 0).any() and np.array_equal(cache, request.cache):
             raise UsageError(
                 f"{self.spec} stored nothing, given {where}: the cache is as it was before the call"
             )
         return Stored(cache)
+
+    def _check_place(self, torch: Any) -> None:
+        """Asked here, where the function is called: a process that forks must not touch the GPU."""
+        if self._place == "cuda" and not torch.cuda.is_available():
+            raise NothingRan(
+                f"{self.spec}: torch {torch.__version__} finds no GPU: leave @cuda out, or run "
+                "this where a GPU is"
+            )
 
 
 class CallableReader:
@@ -192,9 +227,12 @@ class CallableReader:
         try:
             with time_limit():
                 values = np.asarray(self._function(*arguments, **named), np.float32)
+        except KeyboardInterrupt:
+            raise
         except TooLong as error:
             raise UsageError(f"{self.spec} {error}, given {geometry.in_words()}") from None
-        except Exception as error:
+        except BaseException as error:
+            # Not even a subject's own exit may become the tool's.
             raise DequantiserRaised(f"{self.spec} raised {_line(error)}") from error
         if values.shape != result_shape(geometry):
             raise DequantiserRaised(
@@ -255,20 +293,19 @@ def _numbers(dtype: str, patterns: NDArray[np.uint16]) -> NDArray[Any]:
     return DTYPES[dtype].decode(patterns)
 
 
-def _torch_arguments(
-    torch: Any, request: StoreRequest, cache: NDArray[np.uint8]
-) -> tuple[Any, ...]:
-    whole = torch.from_numpy(cache)
+def _torch_arguments(torch: Any, request: StoreRequest, whole: Any) -> tuple[Any, ...]:
+    """All of them where the tensor of the `whole` cache is."""
+    place = whole.device
 
     def view(side: StridedView) -> Any:
         return whole.as_strided(side.shape, side.strides, side.offset)
 
     kind = {"bf16": torch.bfloat16, "fp16": torch.float16}[request.dtype]
     key, value = (
-        torch.from_numpy(patterns.view(np.int16).copy()).view(kind)
+        torch.from_numpy(patterns.view(np.int16).copy()).view(kind).to(place)
         for patterns in (request.key, request.value)
     )
     caches = [view(request.geometry.side_view(side)) for side in "KV"]
-    slots = torch.from_numpy(request.slot_mapping.copy())
-    scales = [torch.tensor([scale]) for scale in (request.k_scale, request.v_scale)]
+    slots = torch.from_numpy(request.slot_mapping.copy()).to(place)
+    scales = [torch.tensor([scale], device=place) for scale in (request.k_scale, request.v_scale)]
     return (key, value, *caches, slots, "nvfp4", *scales)

@@ -12,11 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from oracle.geometry import CacheGeometry
 from oracle.machine.cubin import KernelInfo
 from oracle.machine.disassembly import Instruction
 from oracle.machine.operands import Imm
+from oracle.requests import StoreRequest
 
 POINTERS = (
     "key",
@@ -44,6 +49,17 @@ def unsupported_params(kernel: KernelInfo) -> str | None:
         f"its {len(sizes)} parameters of {list(sizes)} bytes are not those of a store kernel, "
         f"which has {len(_SIZES)} of {list(_SIZES)}"
     )
+
+
+def inputs(request: StoreRequest) -> dict[str, NDArray[Any]]:
+    """What those of `POINTERS` point to that do not point into the cache."""
+    return {
+        "key": request.key,
+        "value": request.value,
+        "slot_mapping": request.slot_mapping,
+        "k_scale": np.array([request.k_scale], np.float32),
+        "v_scale": np.array([request.v_scale], np.float32),
+    }
 
 
 def has_swizzle_switch(kernel: KernelInfo) -> bool:
@@ -113,6 +129,14 @@ class StoreLaunch:
             scale_base=geometry.scale_base("K") - geometry.side_base("K"),
             abi=abi or StoreAbi(),
         )
+
+    def cache_addresses(self, geometry: CacheGeometry, cache: int) -> dict[str, int]:
+        """The addresses of `POINTERS` that point into a cache, which begins at `cache`."""
+        addresses = {}
+        for side, prefix in (("K", "key"), ("V", "value")):
+            addresses[f"{prefix}_data"] = cache + geometry.side_base(side)
+            addresses[f"{prefix}_scale"] = addresses[f"{prefix}_data"] + self.scale_base
+        return addresses
 
     @property
     def grid(self) -> tuple[int, int, int]:

@@ -25,6 +25,7 @@ from oracle.machine.disassembly import Instruction, disassemble
 from oracle.machine.launch import Program
 from oracle.machine.lower import lower
 from oracle.machine.memory import Memory
+from oracle.subjects.gpucode import arch_number
 from oracle.toolchain import NVRTC_PACKAGE, compile_cuda, tool_versions
 
 ARCHS = ("sm_80", "sm_90", "sm_100a", "sm_120a")
@@ -78,6 +79,12 @@ class Snippet:
     kind: str = "word"
     whole: bool = False
 
+    def compiles_for(self, arch: str) -> bool:
+        """Whether it compiles for one of ARCHS, or for another arch of a generation of its own."""
+        if arch in ARCHS:
+            return arch in self.archs
+        return arch_number(arch) // 10 in {arch_number(own) // 10 for own in self.archs}
+
 
 def snippet(
     name: str, body: str, reference: Reference, forms: str, arity: int = 2, **more: object
@@ -101,15 +108,16 @@ class Family:
         return {form for s in self.snippets.values() for form in s.forms}
 
     @functools.cache  # noqa: B019
-    def _cubin(self, arch: str) -> Cubin:
-        bodies = {s.name: s.body for s in self.snippets.values() if arch in s.archs}
+    def cubin(self, arch: str) -> Cubin:
+        """All snippets that compile for an arch, each as the kernel NAME_kernel."""
+        bodies = {s.name: s.body for s in self.snippets.values() if s.compiles_for(arch)}
         kernels = (_KERNEL % (name, body) for name, body in {**bodies, _COPY: ""}.items())
         source = self._headers + _PROLOGUE + self._helpers + "".join(kernels)
         return Cubin.parse(compile_cuda(source, arch, name="snippets.cu"))
 
     @functools.cache  # noqa: B019
     def _code(self, arch: str) -> dict[str, tuple[Instruction, ...]]:
-        kernels = disassemble(self._cubin(arch))
+        kernels = disassemble(self.cubin(arch))
         return {name.removesuffix("_kernel"): code for name, code in kernels.items()}
 
     def occurring(self, name: str, arch: str) -> Counter[str]:
@@ -120,7 +128,7 @@ class Family:
     @functools.cache  # noqa: B019
     def program(self, name: str, arch: str) -> Program:
         """A snippet lowered and compiled."""
-        return Program(lower(self._cubin(arch), f"{name}_kernel", self._code(arch)[name]))
+        return Program(lower(self.cubin(arch), f"{name}_kernel", self._code(arch)[name]))
 
     def run(self, name: str, arch: str, operands: Words) -> Words:
         """The outputs uint32 [n, 4] of a snippet for operands uint32 [n, arity]."""
@@ -206,18 +214,28 @@ def assert_equal(what: str, operands: Words, found: Words, expected: Words) -> N
         )
 
 
+def lanes(operands: Words) -> Words:
+    """Operands uint32 [n, arity] for whole CTAs, [128 * blocks, 4]; what is left is zero."""
+    inputs = np.zeros((-(-len(operands) // BLOCK) * BLOCK, WIDTH), np.uint32)
+    inputs[: len(operands), : operands.shape[1]] = operands
+    return inputs
+
+
+def params(source: int, target: int) -> bytes:
+    """The parameter block of a snippet."""
+    addresses = np.array([source, target], np.uint64).tobytes()
+    return addresses + np.array(UNIFORM, np.uint32).tobytes()
+
+
 def run(program: Program, operands: Words) -> Words:
     """Run a kernel of the snippets' shape over operands uint32 [n, arity]; outputs [n, 4]."""
     count = len(operands)
-    blocks = -(-count // BLOCK)
-    inputs = np.zeros((blocks * BLOCK, WIDTH), np.uint32)
-    inputs[:count, : operands.shape[1]] = operands
+    inputs = lanes(operands)
+    blocks = len(inputs) // BLOCK
     memory = Memory()
     source = memory.map("in", inputs)
     target = memory.map("out", np.zeros_like(inputs), writable=True, initialised=False)
-    params = np.array([source.base, target.base], np.uint64).tobytes()
-    params += np.array(UNIFORM, np.uint32).tobytes()
-    program.launch((blocks, 1, 1), (BLOCK, 1, 1), params, memory)
+    program.launch((blocks, 1, 1), (BLOCK, 1, 1), params(source.base, target.base), memory)
     assert not memory.strays
     return target.bytes.view(np.uint32).reshape(-1, WIDTH)[:count].copy()
 

@@ -82,7 +82,7 @@ def test_a_predicate_after_the_scope_it_leaves_is_refused() -> None:
 
 
 def test_code_that_is_never_reached_needs_no_meaning() -> None:
-    cubin, code = FAMILY._cubin("sm_90"), FAMILY._code("sm_90")["plain"]
+    cubin, code = FAMILY.cubin("sm_90"), FAMILY._code("sm_90")["plain"]
     end = next(place for place, i in enumerate(code) if i.opcode == "EXIT")
     strange = [replace(i, opcode="FOO") if place > end else i for place, i in enumerate(code)]
     lower(cubin, "plain_kernel", strange)
@@ -187,5 +187,5 @@ def _is_zero(operand: Operand, changed: Operand) -> bool:
 
 def test_the_refused_snippets_are_what_they_seem() -> None:
     for name in ("doubles", "atomics", "matches"):
-        code = disassemble(FAMILY._cubin("sm_90"))[f"{name}_kernel"]
+        code = disassemble(FAMILY.cubin("sm_90"))[f"{name}_kernel"]
         assert any(i.opcode.startswith(FAMILY.snippets[name].forms[0]) for i in code)
