@@ -38,6 +38,7 @@ class Contract:
     global_scale: str = "decode"
     versions: str | None = None
     notes: str | None = None
+    superseded_by: str | None = None
 
     @property
     def declared(self) -> Mapping[str, str]:
@@ -59,7 +60,13 @@ class Contract:
 
 @cache
 def contracts() -> Mapping[str, Contract]:
-    """Every contract by name, in the order of the file."""
+    """Every contract in force by name, in the order of the file."""
+    return {name: row for name, row in _every().items() if row.superseded_by is None}
+
+
+@cache
+def _every() -> Mapping[str, Contract]:
+    """The contracts in force, and those of earlier versions."""
     text = resources.files("oracle").joinpath("contracts.toml").read_text(encoding="utf-8")
     rows = [_contract(row) for row in tomllib.loads(text)["contract"]]
     if len({row.name for row in rows}) != len(rows):
@@ -79,8 +86,11 @@ def _contract(row: dict[str, object]) -> Contract:
 
 
 def contract(name: str, role: str) -> Contract:
-    """The contract of that name and role. Raises UsageError that lists the names."""
-    known = {c.name: c for c in contracts().values() if c.role == role}
+    """The contract of that name and role, in force or not.
+
+    Raises UsageError that lists the names.
+    """
+    known = {c.name: c for c in _every().values() if c.role == role}
     if name not in known:
         raise UsageError(f"no {role} contract is called {name!r}: choose {', '.join(known)}")
     return known[name]

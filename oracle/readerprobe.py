@@ -14,7 +14,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.addressmap import MISSING, AddressMap, IntArray, Read
-from oracle.codewords import ELEMENT_CODES, SCALE_CODES, Book, digits, keys, words
+from oracle.codewords import (
+    ELEMENT_CODES,
+    MAX_PASSES,
+    SCALE_CODES,
+    Book,
+    digits,
+    keys,
+    words,
+)
+from oracle.errors import UsageError
 from oracle.formats import e2m1_decode, e4m3_decode, pack_codes
 from oracle.geometry import PLANES, SIDES, CacheGeometry
 from oracle.probe import PROBED_PAGES, probed
@@ -22,15 +31,29 @@ from oracle.quantize import GROUP
 from oracle.requests import ReadRequest
 from oracle.subjects.base import Reader
 
+MAX_ELEMENTS = ELEMENT_CODES.size ** (MAX_PASSES - 2)
+"""Elements of the probed pages that a reader is asked about: as many as a writer's probe can tell,
+which leaves two symbols of a word to its guards."""
 _ONE_AS_CODE = 0x2
 _ONE_AS_SCALE = 0x38
 _NOBODY = 0xFF
 
 
+def check_size(geometry: CacheGeometry) -> None:
+    """Raise UsageError where the probed pages of a cache are too large for one probe."""
+    elements = len(SIDES) * len(PROBED_PAGES) * geometry.num_heads * geometry.block_size
+    elements *= geometry.head_size
+    if elements > MAX_ELEMENTS:
+        raise UsageError(
+            f"{elements} elements are too many for one probe: ask for fewer heads or tokens"
+        )
+
+
 class ReaderProbe:
-    """The coded caches for one geometry."""
+    """The coded caches for one geometry. Raises UsageError where it is too large."""
 
     def __init__(self, geometry: CacheGeometry) -> None:
+        check_size(geometry)
         self.geometry = geometry
         self.scale_places = _plane_bytes(geometry, "scale")
         self.data_places = _plane_bytes(geometry, "data")
@@ -93,7 +116,8 @@ def reader_probe(geometry: CacheGeometry) -> ReaderProbe:
 def map_reader(reader: Reader, geometry: CacheGeometry) -> Read:
     """Recover which byte a reader uses for every scale and code of the probed pages.
 
-    `geometry` is taken with the probe's own number of pages. Raises what the reader raises.
+    `geometry` is taken with the probe's own number of pages. Raises UsageError where it is too
+    large, and what the reader raises.
     """
     probe = reader_probe(probed(geometry))
     found = {"scale": probe.scales(reader), "data": probe.codes(reader)}

@@ -14,8 +14,9 @@ from oracle.machine.cubin import Cubin
 from oracle.machine.disassembly import Instruction
 from oracle.machine.operands import Address, Imm
 from oracle.subjects.attentionkernel import AttentionKernel
-from oracle.subjects.flashinfer import WHEELS_VARIABLE, cubins
+from oracle.subjects.flashinfer import cubins
 
+WHEELS_VARIABLE = "LAYOUT_ORACLE_WHEELS"
 VERSION = "0.6.13"
 TYPES = "QE4m3KvE2m1OE4m3"
 
@@ -29,28 +30,28 @@ PREFILL = "DenseP16VarSeqQ128Kv128StaticContext"
 DECODE = "DenseP16VarSeqQ8Kv128StaticSwapsAbForGen"
 
 
-def wheel() -> Path:
-    """The wheel of the release; the test is skipped where there is none."""
+def wheel(version: str = VERSION) -> Path:
+    """The wheel of a release; the test is skipped where there is none."""
     folder = os.environ.get(WHEELS_VARIABLE)
     if not folder:
         pytest.skip(f"{WHEELS_VARIABLE} names no directory of wheels")
-    found = sorted(Path(folder).glob(f"flashinfer_cubin-{VERSION}-*.whl"))
+    found = sorted(Path(folder).glob(f"flashinfer_cubin-{version}-*.whl"))
     if not found:
-        pytest.skip(f"no wheel of flashinfer-cubin {VERSION} in {folder}")
+        pytest.skip(f"no wheel of flashinfer-cubin {version} in {folder}")
     return found[0]
 
 
 @functools.cache
-def cubin(name: str) -> Cubin:
-    """The cubin of one kernel of the wheel."""
-    ((_, found),) = cubins(wheel(), name)
+def cubin(name: str, version: str = VERSION) -> Cubin:
+    """The cubin of one kernel of a wheel."""
+    ((_, found),) = cubins(wheel(version), name)
     return found
 
 
 @functools.cache
-def reader(name: str) -> AttentionKernel:
-    """A kernel of the wheel, as it is."""
-    return AttentionKernel(cubin(name), name)
+def reader(name: str, version: str = VERSION) -> AttentionKernel:
+    """A kernel of a wheel, as it is."""
+    return AttentionKernel(cubin(name, version), name)
 
 
 def altered(name: str, change: Callable[[Instruction], Instruction]) -> AttentionKernel:

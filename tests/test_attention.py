@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from attention import DECODE, PREFILL, name_of
 
+from oracle.contracts import contract, contracts
 from oracle.errors import NothingRan, UsageError
 from oracle.geometry import CacheGeometry
+from oracle.machine.disassembly import Instruction
+from oracle.machine.operands import parse_operand, split_operands
 from oracle.subjects.attention import (
     ANY_PAGE,
-    NO_OPS,
     KernelName,
     Request,
     launch,
@@ -21,8 +23,11 @@ from oracle.subjects.attention import (
     unsupported_reason,
 )
 from oracle.subjects.attentionkernel import probe_geometry, probe_request
+from oracle.subjects.attentionnoops import NO_OPS, without_numbers
+from oracle.subjects.attentionparams import BLOCKS, PARAM_BASE, ParameterBlock, parameter_block
+from oracle.subjects.binary import artifact_digest
 from oracle.subjects.flashinfer import cubins, kernel_names, parse_source, readers_of
-from oracle.sweep import sweep
+from oracle.sweep import KeptRows, Row, rows_of, sweep
 
 
 @pytest.mark.parametrize(
@@ -36,6 +41,8 @@ from oracle.sweep import sweep
          ("SlidingOrChunkedCausal", 64, "MultiCtasKvCga", 16, "Static", "SwapsAbForGen")),
         ("CustomPagedMultiCtasKvVarSeqQ8Kv128StaticSwapsAbForGen",
          ("Custom", ANY_PAGE, "MultiCtasKv", 8, "Static", "SwapsAbForGen")),
+        ("DenseP32VarSeqQ128Kv128PersistentKeepsAbForGen",
+         ("Dense", 32, "", 128, "Persistent", "KeepsAbForGen")),
     ],
 )  # fmt: skip
 def test_a_name_has_its_fields(rest: str, expected: tuple[object, ...]) -> None:
@@ -74,7 +81,7 @@ def test_geometries_no_host_would_launch_are_refused(
     kernel = KernelName.parse(name_of(100, 64, rest))
     assert reason in (unsupported_reason(kernel, geometry) or "")
     with pytest.raises(UsageError, match=reason):
-        launch(kernel, Request(geometry, (0, 1)), (0, 0, 0), 1024)
+        launch(kernel, BLOCKS[-1], Request(geometry, (0, 1)), (0, 0, 0), 1024)
 
 
 def test_scale_maps_cover_each_page_once() -> None:
@@ -120,7 +127,8 @@ def test_what_a_spec_names(spec: str, expected: tuple[str | None, str | None, st
     source = parse_source(spec)
     assert source is not None
     path = None if source.path is None else str(source.path)
-    assert (source.version, path, source.pattern) == expected
+    version = source.release.version if source.release is not None else None
+    assert (version, path, source.pattern) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,7 +140,9 @@ def test_other_specs_are_left_to_others(spec: str) -> None:
 
 @pytest.mark.parametrize("spec", ["flashinfer-cubin", "flashinfer-cubin==latest!"])
 def test_a_release_without_a_version_is_refused(spec: str) -> None:
-    with pytest.raises(UsageError, match="give a release"):
+    with pytest.raises(
+        UsageError, match=r"give (a release, such as|one such as) flashinfer-cubin=="
+    ):
         parse_source(spec)
 
 
@@ -153,7 +163,7 @@ def test_a_wheel_without_such_kernels_has_nothing_to_run(tmp_path: Path) -> None
         readers_of(source)
     assert error.value.exit_code == 5
     with pytest.raises(NothingRan):
-        sweep(path, tmp_path / "rows.jsonl")
+        sweep(path, KeptRows(tmp_path / "rows.jsonl"))
 
 
 def test_members_are_chosen_by_name(tmp_path: Path) -> None:
@@ -177,35 +187,139 @@ def test_what_is_no_wheel_is_refused(tmp_path: Path, content: bytes) -> None:
         kernel_names(path)
 
 
+def made_up(name: str, data: bytes) -> list[Row]:
+    """A row without anything being executed."""
+    head = KernelName.parse(name).head_size
+    return [Row(name, artifact_digest(data), "sm_100a", "", "", "", head, 16, "", 8, 16)]
+
+
 def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [name_of(100, head, DECODE) for head in (64, 128, 256)]
     path = zipped(tmp_path / "some.whl", {f"x/{name}.cubin": name.encode() for name in names})
     ran: list[str] = []
 
-    class FakeCubin:
-        def __init__(self, data: bytes) -> None:
-            self.data = data
-
-    def rows_of(name: str, cubin: object) -> list[object]:
-        from oracle.sweep import Row
-
+    def rows_of(name: str, data: bytes) -> list[Row]:
         ran.append(name)
-        kernel = KernelName.parse(name)
-        return [Row(name, "0", "sm_100a", "", "", "", kernel.head_size, 16, "", 8, 16)]
+        return made_up(name, data)
 
-    monkeypatch.setattr("oracle.subjects.flashinfer.Cubin.parse", FakeCubin)
     monkeypatch.setattr("oracle.sweep.rows_of", rows_of)
     kept = tmp_path / "out" / "rows.jsonl"
-    first = sweep(path, kept, pattern="*H64*")
+    first = sweep(path, KeptRows(kept), pattern="*H64*")
     kept.write_text(kept.read_text() + '["cut off')
-    assert json.loads(kept.read_text().splitlines()[0])[1] == names[0]
     ran.clear()
     seen: list[tuple[int, int]] = []
-    rows = sweep(path, kept, progress=lambda done, total, name: seen.append((done, total)))
+    rows = sweep(
+        path, KeptRows(kept), progress=lambda done, total, name: seen.append((done, total))
+    )
     assert sorted(ran) == sorted(names[1:])
     assert [row.kernel for row in rows] == sorted(names)
     assert first[0] in rows
-    assert seen == [(2, 3), (3, 3)]
+    assert seen == [(1, 3), (2, 3), (3, 3)]
     ran.clear()
-    assert sweep(path, kept) == rows
+    assert sweep(path, KeptRows(kept)) == rows
     assert ran == []
+    # Other bytes under a name that is known are another kernel.
+    other = zipped(tmp_path / "other.whl", {f"x/{names[0]}.cubin": b"other"})
+    assert sweep(other, KeptRows(kept))[0].sha256 != first[0].sha256
+    assert ran == names[:1]
+
+
+def test_rows_of_another_version_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = tmp_path / "rows.jsonl"
+    (row,) = made_up(name_of(100, 64, DECODE), b"x")
+    KeptRows(kept).add([row])
+    assert KeptRows(kept).get(row.sha256) == [row]
+    monkeypatch.setattr("oracle.sweep.__version__", "0")
+    assert KeptRows(kept).get(row.sha256) is None
+
+
+def test_rows_that_cannot_be_kept_are_made_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    kept = KeptRows(tmp_path / "file" / "rows.jsonl")
+    (row,) = made_up(name_of(100, 64, DECODE), b"x")
+    kept.add([row])
+    assert kept.get(row.sha256) == [row]
+
+
+def test_a_damaged_cubin_is_a_row_that_says_so() -> None:
+    name = name_of(100, 64, PREFILL)
+    (row,) = rows_of(name, b"no ELF")
+    assert (row.kernel, row.head_size, row.as_declared) == (name, 64, False)
+    assert row.problem
+
+
+# -- parameters ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: str(block.size))
+def test_fields_of_a_block_lie_in_it_and_apart(block: ParameterBlock) -> None:
+    spans = [(offset, 128) for offset in block.tensor_maps.values()]
+    for fields, size in ((block.pointers, 8), (block.integers, 4), (block.floats, 4)):
+        spans += [(offset - PARAM_BASE, size) for offset in fields.values()]
+    spans += [(block.shared_table - PARAM_BASE, 1)] if block.shared_table is not None else []
+    used = [byte for offset, size in spans for byte in range(offset, offset + size)]
+    assert len(used) == len(set(used))
+    assert min(used) >= 0
+    assert max(used) < block.size
+    assert all(offset % size == 0 for offset, size in spans)
+
+
+def test_a_struct_is_known_by_its_size_or_refused_with_what_is_known() -> None:
+    assert [parameter_block(block.size) for block in BLOCKS] == list(BLOCKS)
+    with pytest.raises(UsageError, match=r"1281 bytes.*not known; of 1088 \(flashinfer-cubin 0\.4"):
+        parameter_block(1281)
+
+
+def test_kernels_are_declared_what_held_for_their_parameters() -> None:
+    declared = [contract(block.contract, "reader") for block in BLOCKS]
+    assert [row.v for row in declared] == ["linear", "swizzle_4x4", "swizzle_4x4"]
+    old, new, _ = declared
+    # What was superseded is held against nothing but machine code of its own.
+    assert old.superseded_by == new.name
+    assert new.name in contracts()
+    assert old.name not in contracts()
+
+
+def test_a_block_without_a_flag_has_the_table_of_v_behind_that_of_k() -> None:
+    kernel = KernelName.parse(name_of(100, 64, DECODE))
+    geometry = probe_geometry(kernel)
+    request = probe_request(kernel, geometry)
+    started, _ = launch(kernel, BLOCKS[0], request, (0, 0, 0), 1024)
+    assert len(started.params) == 1088
+    where = BLOCKS[0].pointers["page_table"] - PARAM_BASE
+    table = int.from_bytes(started.params[where : where + 8], "little")
+    pages = np.uint64(table) + 4 * np.arange(2 * len(request.pages), dtype=np.uint64)
+    (words,) = started.memory.load(pages, 4, 0)
+    assert words.tolist() == [*request.pages, *request.pages]
+
+
+# -- instructions that are left out -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("opcode", "operands", "becomes"),
+    [
+        ("DMUL", "R2, R4, R6", "UNMODELLED.2"),
+        ("DFMA", "R2, R4, R6, R8", "UNMODELLED.2"),
+        ("F2F.F64.F32", "R2, R4", "UNMODELLED.2"),
+        ("F2F.F32.F64", "R2, R4", "UNMODELLED.1"),
+        ("DSETP.GEU.AND", "P1, PT, |R2|, R4, PT", "ISETP.NE.AND"),
+        ("F2F.F16.F32", "R2, R4", "F2F.F16.F32"),
+        ("DEPBAR.LE", "SB0, 0x0", "DEPBAR.LE"),
+    ],
+)
+def test_double_precision_of_the_softmax_is_left_out(
+    opcode: str, operands: str, becomes: str
+) -> None:
+    parsed = tuple(parse_operand(text) for text in split_operands(operands))
+    plain = Instruction(0, opcode, None, parsed, False, operands, 0)
+    left = without_numbers(plain)
+    assert left.opcode == becomes
+    if opcode.startswith("DSETP"):
+        assert left.operands[:2] == parsed[:2]
+        assert left.operands[2] == left.operands[3]
+        assert left.operands[4] == parsed[4]
+    else:
+        assert left.operands == parsed

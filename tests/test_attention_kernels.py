@@ -10,11 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from attention import DECODE, PREFILL, altered, name_of, reader, with_immediate
+from attention import DECODE, PREFILL, altered, name_of, reader, wheel, with_immediate
 
 from oracle.candidates import candidate
 from oracle.errors import OracleError
 from oracle.geometry import SIDES, CacheGeometry
+from oracle.machine.context import Unsupported
 from oracle.machine.disassembly import Instruction
 from oracle.machine.memory import MachineFault
 from oracle.machine.operands import Address
@@ -22,6 +23,8 @@ from oracle.multiplications import ReaderMap, reader_map
 from oracle.probe import PROBED_PAGES
 from oracle.recognise import recognise
 from oracle.subjects.attentionkernel import AttentionKernel, probe_geometry, probe_request
+from oracle.subjects.flashinfer import cubins
+from oracle.sweep import layouts_by_tokens
 
 pytestmark = pytest.mark.wheels
 
@@ -50,6 +53,44 @@ def test_k_is_read_linearly_and_v_swizzled(arch: int, head: int, rest: str) -> N
     assert found.unread == found.shared == {"K": 0, "V": 0}
     for side, layout in (("K", "linear"), ("V", "swizzle_4x4")):
         assert np.array_equal(table(found, side), candidate(layout).table(16, head // 16))
+
+
+EARLIER = [
+    ("0.4.0", name_of(100, 64, "DenseP32VarSeqQ128Kv128StaticContext")),
+    ("0.4.0", name_of(100, 128, "DenseP32VarSeqQ8Kv128StaticSwapsAbForGen")),
+    ("0.4.0", name_of(100, 128, "DenseP32VarSeqQ128Kv128PersistentKeepsAbForGen")),
+]
+
+
+@pytest.mark.parametrize(("version", "name"), EARLIER)
+def test_releases_before_0_6_read_v_linearly(version: str, name: str) -> None:
+    kernel = reader(name, version)
+    found = kernel.probe()
+    assert found.faults == ()
+    assert found.unread == found.shared == {"K": 0, "V": 0}
+    assert kernel.info.declared == {"K": "linear", "V": "linear"}
+    for side in SIDES:
+        expected = candidate("linear").table(32, kernel.kernel.head_size // 16)
+        assert np.array_equal(table(found, side), expected)
+
+
+def test_a_release_that_takes_tiles_of_k_for_v_is_noticed() -> None:
+    name = name_of(103, 128, "DenseP32VarSeqQ128Kv128StaticContext")
+    kernel = reader(name, "0.6.7")
+    geometry = probe_geometry(kernel.kernel)
+    request = probe_request(kernel.kernel, geometry, late=True)
+    for found in (
+        kernel.probe(),
+        # Whenever tiles arrive.
+        reader_map(kernel.multiplications(request, (0, 1)), geometry, request.pages),
+    ):
+        assert found.faults == ()
+        assert layouts_by_tokens(found.read, "K") == (
+            "128 tokens linear, then 384 tokens swizzle_4x4"
+        )
+        assert layouts_by_tokens(found.read, "V") == (
+            "384 tokens linear, then 128 tokens swizzle_4x4"
+        )
 
 
 def second_half(t: np.ndarray, s: np.ndarray, step: int) -> np.ndarray:
@@ -81,23 +122,38 @@ def test_prefill_at_head_256_reads_v_in_halves_that_overlap(arch: int, rest: str
     assert found.shared == found.unread
 
 
-def test_the_step_of_eight_bytes_stands_in_the_loads_of_the_second_half() -> None:
+SCALES_OF_THE_SECOND_HALF = 0x12008
+
+
+@pytest.mark.parametrize("schedule", ["Static", "Persistent"])
+@pytest.mark.parametrize("arch", ARCHS)
+def test_the_step_of_eight_bytes_stands_in_the_loads_of_the_second_half(
+    arch: int, schedule: str
+) -> None:
     # What explains the map above: the transform loads the scales of elements 128 to 255 from 8
     # bytes further on, for V as for K, where a swizzled plane has them 32 further on. With that
-    # offset in the loads of V, and nothing else changed, the map is the documented one.
-    name = name_of(100, 256, PREFILL)
-    plain = reader(name)
-    geometry = probe_geometry(plain.kernel)
-    request = probe_request(plain.kernel, geometry)
-    multiplied = plain.multiplications(request, (0,))
-    side = geometry.locate(multiplied.code // 2).side
-    first = int(multiplied.pc[side == 1].min())
-    base = 0x12000
-    mended = altered(name, with_immediate("LDS.U8", base + 8, base + 32, first - 0x200))
-    found = mended.probe()
-    assert found.faults == ()
-    assert np.array_equal(table(found, "K"), candidate("linear").table(16, 16))
-    assert np.array_equal(table(found, "V"), candidate("swizzle_4x4").table(16, 16))
+    # offset in the loads of V, and nothing else changed, the map is the declared one: in every
+    # kernel of the family, no two of which have the same code.
+    found = list(cubins(wheel(), f"fmhaSm{arch}a*H256*{schedule}Context"))
+    assert len(found) == 12
+    for name, cubin in found:
+        code = AttentionKernel(cubin, name).instructions
+        products = [i.address for i in code if i.opcode.startswith("QMUL4")]
+        # The products of K stand before those of V, and there are as many.
+        last_of_k = products[len(products) // 2 - 1]
+        mended = AttentionKernel(
+            cubin,
+            name,
+            rewrite=with_immediate(
+                "LDS.U8", SCALES_OF_THE_SECOND_HALF, SCALES_OF_THE_SECOND_HALF + 24, last_of_k
+            ),
+        )
+        geometry = probe_geometry(mended.kernel, num_heads=1)
+        maps = mended.probe(geometry)
+        assert maps.faults == ()
+        for side, layout in (("K", "linear"), ("V", "swizzle_4x4")):
+            expected = candidate(layout).table(geometry.block_size, 16)
+            assert np.array_equal(table(maps, side), expected), (name, side)
 
 
 @pytest.mark.parametrize("rest", [PREFILL, DECODE])
@@ -215,6 +271,18 @@ def test_a_corrupted_offset_of_a_scale_load_is_noticed(rest: str) -> None:
         )
         noticed += not same
     assert noticed == len(loads) >= 1
+
+
+def test_all_that_has_no_meaning_is_told_at_once() -> None:
+    places = (0x100, 0x800)
+
+    def change(instruction: Instruction) -> Instruction:
+        known = instruction.address not in places
+        return instruction if known else replace(instruction, opcode=f"HCF{instruction.address}")
+
+    kernel = altered(name_of(100, 64, PREFILL), change)
+    with pytest.raises(Unsupported, match=r"opcode HCF256 at 0x0100; opcode HCF2048 at 0x0800"):
+        kernel.probe()
 
 
 def test_a_map_of_the_probed_pages_fits_a_writers() -> None:

@@ -90,6 +90,19 @@ def raising(fp4_data, block_scale, global_scale, head_size, block_size):
     raise ArithmeticError("not today")
 
 
+def leaving(fp4_data, block_scale, global_scale, head_size, block_size):
+    raise SystemExit(0)
+
+
+class Wordless(Exception):
+    def __str__(self):
+        raise ValueError("no words")
+
+
+def wordless(fp4_data, block_scale, global_scale, head_size, block_size):
+    raise Wordless
+
+
 def flat(fp4_data, block_scale, global_scale, head_size, block_size):
     return np.zeros(3)
 
@@ -169,6 +182,8 @@ REFUSED = [
     ("too_few", "too_few(fp4_data, block_scale) is no dequantiser known here"),
     ("one_more", "block_size, arch) is no dequantiser known here"),
     ("raising", "raised ArithmeticError: not today"),
+    ("leaving", "raised SystemExit: 0"),
+    ("wordless", "raised Wordless ("),
     ("flat", "gave [3] for K, not [1, 2, 16, 64]"),
     ("writing", "raised ValueError"),
     ("both_linear,swizzle=True", "has no flag 'swizzle': it has none"),

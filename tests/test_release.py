@@ -18,6 +18,7 @@ from oracle.subjects.release import (
     Release,
     parse_release,
     release_wheel,
+    versions_at_hand,
     wheels_in,
 )
 
@@ -238,3 +239,34 @@ def test_nowhere_to_fetch_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         release_wheel(ONE, ArtifactOptions()),
     ):
         pass
+
+
+def test_a_release_of_another_package(tmp_path: Path, cache: Path) -> None:
+    one = parse_release("FlashInfer_cubin==0.6.13", "flashinfer-cubin")
+    assert one == Release("0.6.13", "flashinfer-cubin")
+    assert parse_release("flashinfer-cubin==0.6.13") is None
+    touch(
+        tmp_path / "w",
+        "flashinfer_cubin-0.6.13-py3-none-any.whl",
+        "flashinfer_python-0.6.13-py3-none-any.whl",
+        release_name("1.2.3"),
+    )
+    options = ArtifactOptions(tmp_path / "w", offline=True)
+    assert versions_at_hand(options, "flashinfer-cubin") == ["0.6.13"]
+    assert versions_at_hand(options) == ["1.2.3"]
+    with release_wheel(one, options) as wheel:
+        assert wheel.name == "flashinfer_cubin-0.6.13-py3-none-any.whl"
+    with (
+        pytest.raises(UsageError, match=r"no wheel of flashinfer-cubin==0\.6\.12 is at hand"),
+        release_wheel(Release("0.6.12", "flashinfer-cubin"), options),
+    ):
+        pass
+
+
+def test_a_fetched_wheel_that_is_not_to_be_kept(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip(monkeypatch, tmp_path, DOWNLOAD)
+    with release_wheel(ONE, ArtifactOptions(keep=False)) as wheel:
+        assert wheel.read_text() == "fetched"
+    assert os.listdir(cache) == []

@@ -18,9 +18,10 @@ from wheels import (
 )
 
 from oracle.errors import NothingRan, UsageError
+from oracle.storetimeline import timeline
 from oracle.subjects import release
 from oracle.subjects.release import ArtifactOptions, published_versions, version_key
-from oracle.timeline import timeline, versions_between
+from oracle.timeline import versions_between
 
 HOME = "vllm/_C.abi3.so"
 FIRST = store_object(("sm_100f", store_cubin("sm_100f", "bf16")))

@@ -9,18 +9,21 @@ from dataclasses import asdict
 from pathlib import Path
 
 from oracle import __version__
-from oracle.diskcache import cache_dir
+from oracle.commands.verdict import artifact_options
 from oracle.errors import UsageError
+from oracle.files import open_regular
 from oracle.report import scalelayout, terminal
 from oracle.report.markdown import as_markdown
 from oracle.report.sweeptable import sections
+from oracle.report.text import printable
 from oracle.run import default_jobs
 from oracle.subjects.flashinfer import parse_source, wheel_of
 from oracle.subjects.spec import writers_from_specs
-from oracle.sweep import Row, sweep
+from oracle.sweep import KeptRows, Row, sweep
 
 TITLE = "What the attention kernels read"
 DOCS_TITLE = "K scale layout"
+_MAX_TIMELINE_BYTES = 16 << 20
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -29,12 +32,11 @@ def run(arguments: argparse.Namespace) -> int:
     if source is None:
         raise UsageError(f"{arguments.spec} names no wheel: give flashinfer-cubin==X or PATH.whl")
     what = arguments.spec.partition(":")[0]
-    kept = cache_dir() / "sweeps" / f"{Path(what).name}.jsonl"
-    directory = Path(arguments.wheel_dir) if arguments.wheel_dir else None
-    with wheel_of(source, directory, arguments.offline) as path:
+    releases = _summary(Path(arguments.timeline)) if arguments.timeline is not None else []
+    with wheel_of(source, artifact_options(arguments)) as path:
         rows = sweep(
             path,
-            kept,
+            KeptRows(),
             pattern=source.pattern,
             jobs=arguments.jobs or default_jobs(),
             progress=_show if sys.stderr.isatty() else None,
@@ -47,13 +49,25 @@ def run(arguments: argparse.Namespace) -> int:
         publish(rows, what, Path(arguments.output))
     if arguments.docs is not None:
         command = f"layout-oracle sweep {what} --docs {arguments.docs}"
-        text = as_markdown(
-            DOCS_TITLE,
-            scalelayout.sections(rows, writers_from_specs(["store"], (), ("bf16",)), what, command),
-        )
+        if arguments.timeline is not None:
+            command += f" --timeline {arguments.timeline}"
+        writers = writers_from_specs(["store"], (), ("bf16",))
+        text = as_markdown(DOCS_TITLE, scalelayout.sections(rows, writers, what, command, releases))
         Path(arguments.docs).write_text(text, encoding="utf-8")
         print(f"wrote {arguments.docs}", file=sys.stderr)
-    return int(any(row.problem for row in rows))
+    return int(not all(row.as_declared for row in rows))
+
+
+def _summary(path: Path) -> list[str]:
+    """The sentences that sum up a timeline. Raises UsageError where the file is none."""
+    try:
+        with open_regular(path) as file:
+            sentences = json.loads(file.read(_MAX_TIMELINE_BYTES))["summary"]
+        return [printable(str(sentence)) for sentence in sentences]
+    except OSError as error:
+        raise UsageError(f"--timeline {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"--timeline {path}: this is no timeline's JSON") from error
 
 
 def publish(rows: list[Row], what: str, directory: Path) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from oracle.geometry import SIDES
 from oracle.report.outline import Cell, Paragraph, Section, Table, Tone
+from oracle.subjects.attention import group_in_words
 from oracle.sweep import Row
 
 HEADINGS = ("arch", "family", "head", "pages", "masks", "K scales", "V scales", "kernels")
@@ -28,42 +30,30 @@ class Line:
         return len({row.kernel for row in self.rows})
 
     @property
-    def documented(self) -> bool:
-        """Whether they read K linearly and V swizzled, each byte once."""
-        return all(as_documented(row) for row in self.rows)
-
-
-def as_documented(row: Row) -> bool:
-    """Whether a row is a sound run that found K linear and V swizzled."""
-    return (
-        not row.problem
-        and "linear" in row.k.split(" = ")
-        and "swizzle_4x4" in row.v.split(" = ")
-        and row.k_one_to_one
-        and row.v_one_to_one
-        and row.k_unread == row.v_unread == 0
-    )
+    def as_declared(self) -> bool:
+        """Whether all of them read both sides as declared, each byte once."""
+        return all(row.as_declared for row in self.rows)
 
 
 def family_of(row: Row) -> str:
     """Family and schedule in words."""
-    words = ["prefill" if row.family == "Context" else "decode", row.schedule.lower(), row.split]
-    return ", ".join(filter(None, words))
+    return group_in_words(row.family, row.schedule, row.split)
 
 
 def lines_of(rows: Iterable[Row]) -> list[Line]:
     """Rows grouped by arch, family, head size and what they read, in that order."""
     groups: dict[tuple[str, str, int, str, str], list[Row]] = {}
     for row in rows:
-        key = (row.arch, family_of(row), row.head_size, _side(row, "k"), _side(row, "v"))
-        groups.setdefault(key, []).append(row)
+        k, v = (side_in_words(row, side) for side in SIDES)
+        groups.setdefault((row.arch, family_of(row), row.head_size, k, v), []).append(row)
     return [Line(*key, tuple(groups[key])) for key in sorted(groups)]
 
 
-def _side(row: Row, side: str) -> str:
+def side_in_words(row: Row, side: str) -> str:
     """What a row says of one side, in words that do not depend on the page size."""
     if row.problem:
         return f"not executed: {row.problem}"
+    side = side.lower()
     name = getattr(row, side)
     if name:
         return str(name)
@@ -84,18 +74,25 @@ def sections(rows: Sequence[Row], what: str) -> list[Section]:
     lines = lines_of(rows)
     kernels = {row.kernel for row in rows}
     sound = {row.kernel for row in rows if not row.problem}
-    documented = kernels - {row.kernel for row in rows if not as_documented(row)}
+    declared = kernels - {row.kernel for row in rows if not row.as_declared}
     sentences = [
         Cell(
             f"{len(kernels)} attention kernels with an NVFP4 KV cache in {what}: {len(sound)} were "
-            f"executed whole, {len(documented)} of them read K scales linearly and V scales "
-            "swizzled, each byte once."
+            f"executed whole, {len(declared)} of them read as declared{_declaration(rows)}, each "
+            "byte once."
         )
     ]
-    different = sorted({(line.family, line.head_size) for line in lines if not line.documented})
+    different = sorted({(line.family, line.head_size) for line in lines if not line.as_declared})
     for family, head in different:
         sentences.append(Cell(f"Different: {family}, head size {head}.", Tone.BAD))
     return [Paragraph(tuple(sentences)), _table(lines)]
+
+
+def _declaration(rows: Sequence[Row]) -> str:
+    """What all rows are declared to read, in brackets; empty where they differ in that."""
+    known = (row for row in rows if row.k_declared)
+    found = {f" (K scales {row.k_declared}, V scales {row.v_declared})" for row in known}
+    return found.pop() if len(found) == 1 else ""
 
 
 def _table(lines: Sequence[Line]) -> Table:
@@ -109,8 +106,8 @@ def _table(lines: Sequence[Line]) -> Table:
                 Cell(str(line.head_size)),
                 Cell(_pages(line.rows)),
                 Cell(", ".join(sorted({row.mask for row in line.rows}))),
-                Cell(line.k, _tone(line, "k")),
-                Cell(line.v, _tone(line, "v")),
+                Cell(line.k, _tone(line, "K")),
+                Cell(line.v, _tone(line, "V")),
                 Cell(f"{line.kernels}"),
             )
             for line in lines
@@ -119,8 +116,7 @@ def _table(lines: Sequence[Line]) -> Table:
 
 
 def _tone(line: Line, side: str) -> Tone:
-    wanted = {"k": "linear", "v": "swizzle_4x4"}[side]
-    return Tone.GOOD if wanted in getattr(line, side).split(" = ") else Tone.BAD
+    return Tone.GOOD if all(row.side_as_declared(side) for row in line.rows) else Tone.BAD
 
 
 def _pages(rows: Sequence[Row]) -> str:

@@ -1,9 +1,8 @@
 """The host side of the SM100 attention kernels with an NVFP4 KV cache: names, parameters, launches.
 
-What stands where in a kernel's parameters follows FlashInfer's `kernelParams.h` (the struct of
-flashinfer-cubin 0.6.13, offsets in constant bank 0 as the kernels use them). Everything that does
-not decide which byte of the cache is multiplied with which (queries, outputs, softmax scales) is
-there, of the right size, and zero.
+What stands where in a kernel's parameters says `oracle.subjects.attentionparams`. Everything that
+does not decide which byte of the cache is multiplied with which (queries, outputs, softmax scales)
+is there, of the right size, and zero.
 """
 
 from __future__ import annotations
@@ -11,23 +10,23 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from oracle.errors import UsageError
 from oracle.geometry import CacheGeometry
 from oracle.machine.cta import CodedRegion, Launch
-from oracle.machine.disassembly import Instruction
 from oracle.machine.memory import Memory, Region
 from oracle.machine.replicas import images
 from oracle.machine.tensormap import TensorMap
+from oracle.subjects.attentionparams import PARAM_BASE, ParameterBlock
 
 _NAME = re.compile(
     r"fmhaSm(?P<arch>\d+a)Kernel_Q(?P<q>[A-Z]\w*?)Kv(?P<kv>E2m1)O(?P<o>[A-Z]\w*?)H(?P<head>\d+)"
-    r"PagedKv(?P<mask>Dense|Causal|SlidingOrChunkedCausal|Custom)(?:P(?P<page>\d+)|Paged)"
+    r"(?:HVPerCta(?P=head))?PagedKv(?P<mask>Dense|Causal|SlidingOrChunkedCausal|Custom)(?:P(?P<page>\d+)|Paged)"
     r"(?P<split>MultiCtasKvCga|MultiCtasKv)?(?:VarSeq)?Q(?P<rows>\d+)Kv(?P<keys>\d+)"
-    r"(?P<schedule>Static|Persistent)(?P<family>Context|SwapsAbForGen)"
+    r"(?P<schedule>Static|Persistent)(?P<family>Context|SwapsAbForGen|KeepsAbForGen)"
 )
 ANY_PAGE = 0
 """The page of a kernel that takes its size at run time."""
@@ -38,7 +37,8 @@ class KernelName:
     """The fields of a kernel's name.
 
     `page` tokens (ANY_PAGE: given at run time), `rows` of queries and `keys` a tile; `family` is
-    Context (prefill) or SwapsAbForGen (decode); `split` is "", MultiCtasKv or MultiCtasKvCga.
+    Context (prefill), SwapsAbForGen or KeepsAbForGen (decode); `split` is "", MultiCtasKv or
+    MultiCtasKvCga.
     """
 
     name: str
@@ -78,66 +78,30 @@ class KernelName:
     @property
     def decodes(self) -> bool:
         """Whether this is a decode kernel."""
+        return self.family != "Context"
+
+    @property
+    def swaps(self) -> bool:
+        """Whether K and V are the left operand of the tensor core, queries the right one."""
         return self.family == "SwapsAbForGen"
 
     @property
     def group(self) -> str:
         """Family and schedule in words, such as "decode, persistent"."""
-        words = ["decode" if self.decodes else "prefill", self.schedule.lower()]
-        return ", ".join([*words, *filter(None, [self.split])])
+        return group_in_words(self.family, self.schedule, self.split)
 
 
-NO_OPS: Mapping[str, str] = {
-    "UTCQMMA": "the tensor core's product: it reads what the transform made, and decides nothing",
-    "STTM": "tensor memory is only read by the tensor core and by LDTM",
-    "LDTM": "scores and partial outputs: zero, as if every product were zero",
-    "STSM": "the output tile on its way out",
-    "STG": "the output in global memory",
-    "MUFU.EX2": "the exponential of the softmax",
-    "HMNMX2.XORSIGN": "clamping of the output to its format",
-}
-"""Instructions whose results no address or byte of the cache depends on, and why."""
-
-_WORDS_A_COLUMN = {"16dp256bit": 4, "16dp128bit": 2, "16dp64bit": 1, "32dp32bit": 1}
+def group_in_words(family: str, schedule: str, split: str) -> str:
+    """Family, schedule and split of a kernel's name in words, such as "decode, persistent"."""
+    words = ["prefill" if family == "Context" else "decode", schedule.lower(), split]
+    return ", ".join(filter(None, [*words, "KeepsAb" if family == "KeepsAbForGen" else ""]))
 
 
-def without_numbers(instruction: Instruction) -> Instruction:
-    """An instruction of NO_OPS replaced by zeros in its results; any other as it is."""
-    base, *modifiers = instruction.opcode.split(".")
-    if base not in NO_OPS and f"{base}.{'.'.join(modifiers[:1])}" not in NO_OPS:
-        return instruction
-    counts: list[int] = []
-    if base == "LDTM":
-        columns = next((_WORDS_A_COLUMN[m] for m in modifiers if m in _WORDS_A_COLUMN), 1)
-        times = next((int(m[1:]) for m in modifiers if re.fullmatch(r"x\d+", m)), 1)
-        # With STAT the maximum of the words comes first.
-        counts = [1, columns * times] if "STAT" in modifiers else [columns * times]
-    elif base == "STSM":
-        count = next((m for m in modifiers if m in ("2", "4")), "1")
-        return replace(instruction, opcode=f"UNMODELLEDROWS.{count}")
-    elif base in ("MUFU", "HMNMX2"):
-        counts = [1]
-    return replace(instruction, opcode=".".join(["UNMODELLED", *map(str, counts)]))
+# -- launches -----------------------------------------------------------------------------------
 
-
-# -- parameters ---------------------------------------------------------------------------------
-
-PARAM_BYTES = 1280
-_BANK = 0x380
-"""Where the parameters begin in constant bank 0."""
 _DESCRIPTORS = 0x348
 """Where the driver puts the address of the parameters."""
 _PARAM_ADDRESS = 0x7E00_0000_0000
-_TENSOR_MAPS = {"Q": 0x00, "K": 0x80, "V": 0x180, "K scale": 0x280, "V scale": 0x300}
-"""Where the tensor maps are in the parameters."""
-_POINTERS = {"output": 0x710, "page_table": 0x768, "counter": 0x758, "partial_output": 0x770,
-             "partial_stats": 0x778, "seq_lens": 0x7B8, "cumulative_queries": 0x728}  # fmt: skip
-_INTEGERS = {"window": 0x7D8, "batch": 0x7DC, "max_queries": 0x7F8, "max_keys": 0x7FC,
-             "ctas_q": 0x800, "ctas_kv": 0x804, "max_pages": 0x808, "heads_kv": 0x80C,
-             "heads_q": 0x810, "heads_q_per_kv": 0x814, "page_log2": 0x838}  # fmt: skip
-_FLOATS = {"output_scale": 0x840, "softmax_scale": 0x844}
-_SHARED_TABLE = 0x865
-"""A flag: K and V pages have one table; otherwise the table of V follows that of K."""
 
 
 @dataclass(frozen=True)
@@ -207,7 +171,7 @@ def tensor_maps(
     for side in ("K", "V"):
         base = cache + geometry.side_base(side)
         extent = (tokens, heads, geometry.num_blocks)
-        if kernel.decodes and size >= 128:
+        if kernel.swaps and size >= 128:
             maps[side] = TensorMap(
                 side, base, (size, *extent), outer, (128, keys, 1, 1), 4, True, 128
             )
@@ -227,7 +191,11 @@ def tensor_maps(
 
 
 def launch(
-    kernel: KernelName, request: Request, index: tuple[int, int, int], shared_bytes: int
+    kernel: KernelName,
+    block: ParameterBlock,
+    request: Request,
+    index: tuple[int, int, int],
+    shared_bytes: int,
 ) -> tuple[Launch, Region]:
     """A launch of CTA `index` of a request, and the cache's region, whose bytes are coded."""
     geometry = request.geometry
@@ -241,14 +209,16 @@ def launch(
     )
     cache = memory.map("cache", np.zeros(geometry.cache_bytes, np.uint8))
     regions = {name: memory.map(name, data, writable=True) for name, data in _tables(request)}
-    params = bytearray(PARAM_BYTES)
-    for name, offset in _POINTERS.items():
-        struct.pack_into("<Q", params, offset - _BANK, regions[name].base)
-    for name, value in _integers(kernel, request).items():
-        struct.pack_into("<i", params, _INTEGERS[name] - _BANK, value)
-    for offset in _FLOATS.values():
-        struct.pack_into("<f", params, offset - _BANK, 1.0)
-    params[_SHARED_TABLE - _BANK] = not request.value_pages
+    params = bytearray(block.size)
+    for name, offset in block.pointers.items():
+        struct.pack_into("<Q", params, offset - PARAM_BASE, regions[name].base)
+    values = _integers(request)
+    for name, offset in block.integers.items():
+        struct.pack_into("<i", params, offset - PARAM_BASE, values[name])
+    for offset in block.floats.values():
+        struct.pack_into("<f", params, offset - PARAM_BASE, 1.0)
+    if block.shared_table is not None:
+        params[block.shared_table - PARAM_BASE] = not request.value_pages
     maps = tensor_maps(kernel, request, cache.base, query.base)
     grid = (request.ctas_kv, geometry.num_heads, 1)
     return (
@@ -261,7 +231,7 @@ def launch(
             shared_bytes=shared_bytes,
             tensor_maps={
                 _PARAM_ADDRESS + offset: maps[request.descriptors.get(name, name)]
-                for name, offset in _TENSOR_MAPS.items()
+                for name, offset in block.tensor_maps.items()
             },
             coded=(CodedRegion(cache, images(cache.size)),),
             driver=_driver_words(grid),
@@ -271,7 +241,7 @@ def launch(
     )
 
 
-def _integers(kernel: KernelName, request: Request) -> dict[str, int]:
+def _integers(request: Request) -> dict[str, int]:
     geometry = request.geometry
     return {
         "window": 2**31 - 1,
@@ -289,7 +259,8 @@ def _integers(kernel: KernelName, request: Request) -> dict[str, int]:
 
 
 def _tables(request: Request) -> Sequence[tuple[str, np.ndarray]]:
-    pages = [*request.pages, *request.value_pages]
+    # The table of V stands behind that of K for kernels that look for it there.
+    pages = [*request.pages, *(request.value_pages or request.pages)]
     scratch = 4 * request.geometry.head_size * 128 * 16 * request.geometry.num_heads
     return (
         ("page_table", np.array(pages, np.int32)),

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.addressmap import Read
+from oracle.contracts import contract
 from oracle.errors import OracleError, UsageError
 from oracle.geometry import CacheGeometry
 from oracle.machine.context import Unsupported
@@ -23,6 +24,7 @@ from oracle.machine.lower import lower
 from oracle.machine.memory import Memory
 from oracle.multiplications import Multiplications, ReaderMap, narrowed, reader_map
 from oracle.probe import PROBED_PAGES
+from oracle.readerprobe import check_size
 from oracle.requests import ReadRequest
 from oracle.subjects.attention import (
     ANY_PAGE,
@@ -30,8 +32,9 @@ from oracle.subjects.attention import (
     Request,
     launch,
     unsupported_reason,
-    without_numbers,
 )
+from oracle.subjects.attentionnoops import without_numbers
+from oracle.subjects.attentionparams import ParameterBlock, parameter_block
 from oracle.subjects.base import SubjectInfo
 from oracle.subjects.binary import artifact_digest
 
@@ -43,9 +46,6 @@ TILES = 4
 """KV tiles of a probing run: the first, the last, and two in between."""
 SPARE_PAGES = 3
 """Pages of the probing run's cache that the sequence does not use."""
-CONTRACT = {"K": "linear", "V": "swizzle_4x4"}
-"""What the reader is documented to expect (contracts.toml, trtllm-gen)."""
-
 
 _MADE = ("program", "shared_bytes", "instructions", "_decoded")
 
@@ -98,7 +98,7 @@ class AttentionKernel:
             arch=cubin.arch,
             kernel=name,
             artifact_sha256=artifact_digest(cubin.data),
-            declared=CONTRACT,
+            declared=_declared(cubin, name),
         )
         self._cubin = cubin
         self._rewrite = rewrite
@@ -113,6 +113,11 @@ class AttentionKernel:
         """The kernel, lowered. Raises Unsupported with everything that has no meaning."""
 
         return CtaProgram(lower(self._cubin, self.kernel.name, self.instructions))
+
+    @cached_property
+    def block(self) -> ParameterBlock:
+        """The struct of its parameters. Raises UsageError where it is not known."""
+        return parameter_block(self._cubin.kernel(self.kernel.name).param_size)
 
     @cached_property
     def instructions(self) -> tuple[Instruction, ...]:
@@ -138,7 +143,11 @@ class AttentionKernel:
         return int(answer.bytes.view(np.uint32)[0])
 
     def unsupported_reason(self, geometry: CacheGeometry, dtype: str = "") -> str | None:
-        """Why the host side refuses a geometry; None where it does not."""
+        """Why the host side refuses a geometry, or is not known; None where it does not."""
+        try:
+            _ = self.block
+        except UsageError as error:
+            return str(error)
         return unsupported_reason(self.kernel, geometry)
 
     def multiplications(
@@ -147,7 +156,8 @@ class AttentionKernel:
         """What CTA `cta` of each head multiplies. Raises MachineFault where a run is not sound."""
         seen: list[Observation] = []
         for head in heads:
-            start, _ = launch(self.kernel, request, (cta, head, 0), self.shared_bytes)
+            index = (cta, head, 0)
+            start, _ = launch(self.kernel, self.block, request, index, self.shared_bytes)
             seen += self.program.run(start).observations
         return Multiplications.of(seen)
 
@@ -168,8 +178,9 @@ class AttentionKernel:
     def map(self, geometry: CacheGeometry) -> Read:
         """Where the kernel looks in PROBED_PAGES of a cache like `geometry`.
 
-        Raises ReaderFault where the run was not sound.
+        Raises ReaderFault where the run was not sound, UsageError for a cache that is too large.
         """
+        check_size(geometry)
         wide = probe_geometry(self.kernel, geometry.num_heads, geometry.block_size)
         wide = replace(wide, cache_layout=geometry.cache_layout)
         result = self.probe(wide)
@@ -180,6 +191,16 @@ class AttentionKernel:
     def read(self, request: ReadRequest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """A kernel's output is no copy of K and V: its addresses are asked for with `map`."""
         raise Unsupported(f"{self.info.id} is asked where it looks, not for values")
+
+
+def _declared(cubin: Cubin, name: str) -> Mapping[str, str]:
+    """What a kernel is declared to read: by its parameters, as it does not name its release."""
+    try:
+        block = parameter_block(cubin.kernel(name).param_size)
+    except UsageError:
+        # Nobody declares anything about it, and it is refused when it is asked.
+        return {}
+    return contract(block.contract, "reader").declared
 
 
 def page_sizes(kernel: KernelName) -> tuple[int, ...]:

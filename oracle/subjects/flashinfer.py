@@ -11,14 +11,9 @@ streamed one at a time, and only cubins of that family are read.
 from __future__ import annotations
 
 import fnmatch
-import os
-import re
-import subprocess
-import sys
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -28,14 +23,17 @@ from oracle.files import open_regular
 from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
 from oracle.subjects.archive import shown
 from oracle.subjects.attention import KernelName
-from oracle.subjects.attentionkernel import SHARED_SIZE_SUFFIX, AttentionKernel, page_sizes
+from oracle.subjects.attentionkernel import SHARED_SIZE_SUFFIX, AttentionKernel
+from oracle.subjects.release import (
+    PACKAGES,
+    ArtifactOptions,
+    Release,
+    parse_release,
+    release_wheel,
+)
 
 PACKAGE = "flashinfer-cubin"
-WHEELS_VARIABLE = "LAYOUT_ORACLE_WHEELS"
-"""Names a directory in which wheels are looked for before anything is fetched."""
 _FAMILY = "KvE2m1"
-_WHEEL_NAME = re.compile(r"flashinfer_cubin-(?P<version>[^-]+)(?:-[^-]+)?-py3-none-any\.whl")
-_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*[A-Za-z0-9.]*")
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError)
 
 
@@ -44,7 +42,7 @@ class Source:
     """Where kernels come from and which of them: a release, or the path of a wheel or cubin."""
 
     spec: str
-    version: str | None
+    release: Release | None
     path: Path | None
     pattern: str
 
@@ -52,11 +50,11 @@ class Source:
 def parse_source(spec: str) -> Source | None:
     """What a spec names; None where it is not for this module. Raises UsageError for a bad one."""
     where, _, pattern = spec.partition(":")
-    name, equals, version = where.partition("==")
-    if name.strip().lower().replace("_", "-") == PACKAGE:
-        if not equals or not _VERSION.fullmatch(version):
-            raise UsageError(f"{shown(spec)}: give a release, such as {PACKAGE}==0.6.13")
-        return Source(spec, version, None, pattern or "*")
+    if where.strip().lower().replace("_", "-") == PACKAGE:
+        raise UsageError(f"{shown(spec)}: give a release, such as {PACKAGE}=={PACKAGES[PACKAGE]}")
+    release = parse_release(where, PACKAGE)
+    if release is not None:
+        return Source(spec, release, None, pattern or "*")
     path, colon, glob = spec.rpartition(":")
     if colon and path.endswith((".whl", ".cubin")):
         return Source(spec, None, Path(path), glob or "*")
@@ -66,38 +64,14 @@ def parse_source(spec: str) -> Source | None:
 
 
 @contextmanager
-def wheel_of(
-    source: Source, wheel_dir: Path | None = None, offline: bool = False
-) -> Iterator[Path]:
+def wheel_of(source: Source, options: ArtifactOptions) -> Iterator[Path]:
     """The wheel or cubin of a source, there for as long as the context is open."""
-    if source.path is not None:
+    if source.release is None:
+        assert source.path is not None
         yield source.path
         return
-    assert source.version is not None
-    named = os.environ.get(WHEELS_VARIABLE)
-    for folder in (wheel_dir, Path(named) if named else None):
-        for path in sorted(folder.glob("*.whl")) if folder else ():
-            found = _WHEEL_NAME.fullmatch(path.name)
-            if found and found["version"] == source.version:
-                yield path
-                return
-    if offline:
-        raise UsageError(f"no wheel of {PACKAGE}=={source.version} is at hand: give --wheel-dir")
-    with tempfile.TemporaryDirectory(prefix="layout-oracle-") as fetched:
-        yield _fetched(source.version, Path(fetched))
-
-
-def _fetched(version: str, folder: Path) -> Path:
-    command = [
-        sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--no-input",
-        "--quiet", "--disable-pip-version-check", "--dest", str(folder), f"{PACKAGE}=={version}",
-    ]  # fmt: skip
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    wheels = sorted(folder.glob("*.whl"))
-    if done.returncode or not wheels:
-        lines = [line for line in done.stderr.splitlines() if line.strip()] or ["pip left no wheel"]
-        raise UsageError(f"{PACKAGE}=={version} could not be fetched: {shown(lines[-1])}")
-    return wheels[0]
+    with release_wheel(source.release, options) as path:
+        yield path
 
 
 def kernel_names(path: Path, pattern: str = "*") -> tuple[str, ...]:
@@ -105,20 +79,26 @@ def kernel_names(path: Path, pattern: str = "*") -> tuple[str, ...]:
     return tuple(sorted(name for name, _ in _members(path, pattern)))
 
 
-def cubins(
-    path: Path, pattern: str = "*", skip: frozenset[str] = frozenset()
-) -> Iterator[tuple[str, Cubin]]:
-    """Each kernel of the family with its cubin, by name; those in `skip` are not even read.
+def cubin_files(path: Path, pattern: str = "*") -> Iterator[tuple[str, bytes]]:
+    """Each kernel of the family that a wheel holds with the bytes of its cubin, by name.
+
+    Raises UsageError where the file is no wheel, or is damaged.
+    """
+    with _opened(path) as archive:
+        for name, entry in sorted(_members(path, pattern), key=lambda pair: pair[0]):
+            yield name, _inflated(archive, entry, path)
+
+
+def cubins(path: Path, pattern: str = "*") -> Iterator[tuple[str, Cubin]]:
+    """Each kernel of the family with its cubin, by name.
 
     Raises UsageError where the file is no wheel or cubin, or is damaged.
     """
     if path.suffix == ".cubin":
         yield from _single(path, pattern)
         return
-    with _opened(path) as archive:
-        for name, entry in sorted(_members(path, pattern), key=lambda pair: pair[0]):
-            if name not in skip:
-                yield name, Cubin.parse(_inflated(archive, entry, path))
+    for name, data in cubin_files(path, pattern):
+        yield name, Cubin.parse(data)
 
 
 def _single(path: Path, pattern: str) -> Iterator[tuple[str, Cubin]]:
@@ -173,12 +153,10 @@ def _inflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> b
     return data
 
 
-def readers_of(
-    source: Source, wheel_dir: Path | None = None, offline: bool = False
-) -> list[AttentionKernel]:
+def readers_of(source: Source, options: ArtifactOptions | None = None) -> list[AttentionKernel]:
     """Every kernel that a source names, as a reader. Raises NothingRan where there is none."""
-    with wheel_of(source, wheel_dir, offline) as path:
-        prefix = source.spec.split(":")[0] if source.version else str(path)
+    with wheel_of(source, options or ArtifactOptions()) as path:
+        prefix = str(source.release or path)
         readers = [
             AttentionKernel(cubin, name, f"{prefix}:{name}")
             for name, cubin in cubins(path, source.pattern)
@@ -189,10 +167,3 @@ def readers_of(
             + (f" called {source.pattern}" if source.pattern != "*" else "")
         )
     return readers
-
-
-def geometries_of(readers: Sequence[AttentionKernel]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Head sizes and page sizes that some of the readers are made for, rising."""
-    heads = {reader.kernel.head_size for reader in readers}
-    pages = {page_sizes(reader.kernel)[0] for reader in readers}
-    return tuple(sorted(heads)), tuple(sorted(pages))

@@ -1,4 +1,4 @@
-"""A release of vLLM by its number: where its wheel is, or how it is fetched.
+"""A release of a package by its number: where its wheel is, or how it is fetched.
 
 A wheel is looked for in a directory the user names, then in the user's cache. Only then is it
 fetched, by pip in a process of its own, without dependencies and without running anything of the
@@ -24,11 +24,15 @@ from oracle.errors import UsageError
 from oracle.subjects.archive import shown
 
 PACKAGE = "vllm"
+"""The package that is meant where none is named."""
+PACKAGES = {PACKAGE: "0.33.0", "flashinfer-cubin": "0.6.13"}
+"""The packages whose releases can be named, each with one that exists."""
 PIP = (sys.executable, "-m", "pip")
 
 # name-version[-build]-python-abi-platform.whl, as the wheel specification has it.
 _WHEEL = re.compile(
-    rf"{PACKAGE}-(?P<version>[^-]+)(?:-(?P<build>[0-9]+)[^-]*)?-[^-]+-[^-]+-(?P<platform>[^-]+)\.whl"
+    r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-(?P<build>[0-9]+)[^-]*)?-[^-]+-[^-]+"
+    r"-(?P<platform>[^-]+)\.whl"
 )
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*[A-Za-z0-9.]*(?:\+[A-Za-z0-9.]+)?")
 
@@ -39,38 +43,44 @@ def _say_nothing(line: str) -> None:
 
 @dataclass(frozen=True)
 class ArtifactOptions:
-    """Where wheels may come from, and who is told (a line of text) that something takes long."""
+    """Where wheels may come from, and who is told (a line of text) that something takes long.
+
+    `keep` is whether a wheel that was fetched stays in the cache.
+    """
 
     wheel_dir: Path | None = None
     offline: bool = False
+    keep: bool = True
     notify: Callable[[str], None] = _say_nothing
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """One release of vLLM, such as 0.33.0."""
+    """One release of a package, such as 0.33.0."""
 
     version: str
+    package: str = PACKAGE
 
     def __str__(self) -> str:
         """The requirement that pip understands."""
-        return f"{PACKAGE}=={self.version}"
+        return f"{self.package}=={self.version}"
 
 
-def parse_release(spec: str) -> Release | None:
-    """The release that a spec such as "vllm==0.33.0" names; None where it names no release.
+def parse_release(spec: str, package: str = PACKAGE) -> Release | None:
+    """The release that a spec such as "vllm==0.33.0" names; None where it names no release of it.
 
     Raises UsageError for a version that is none.
     """
     name, equals, version = spec.partition("==")
-    if not equals or name.strip().lower() != PACKAGE:
+    if not equals or name.strip().lower().replace("_", "-") != package:
         return None
     if not _VERSION.fullmatch(version):
-        raise UsageError(f"{shown(spec)} names no release: give one such as {PACKAGE}==0.33.0")
-    return Release(version)
+        example = f"{package}=={PACKAGES[package]}"
+        raise UsageError(f"{shown(spec)} names no release: give one such as {example}")
+    return Release(version, package)
 
 
-def wheels_in(directory: Path) -> dict[str, Path]:
+def wheels_in(directory: Path, package: str = PACKAGE) -> dict[str, Path]:
     """Version -> wheel of every release whose wheel stands in a directory.
 
     Of several wheels of one release the one for this machine's processor goes first, then the
@@ -83,7 +93,7 @@ def wheels_in(directory: Path) -> dict[str, Path]:
         raise UsageError(f"{directory}: {error.strerror or error}") from error
     for path in paths:
         found = _WHEEL.fullmatch(path.name)
-        if found is None:
+        if found is None or found["name"] != package.replace("-", "_"):
             continue
         here = found["platform"].endswith(platform.machine().lower())
         rank = (here, int(found["build"] or 0), path.name)
@@ -97,19 +107,19 @@ def version_key(version: str) -> tuple[int, ...]:
     return tuple(map(int, re.findall(r"[0-9]+", version)))
 
 
-def versions_at_hand(options: ArtifactOptions) -> list[str]:
+def versions_at_hand(options: ArtifactOptions, package: str = PACKAGE) -> list[str]:
     """The releases whose wheels need no fetching, oldest first."""
-    return sorted(_at_hand(options), key=version_key)
+    return sorted(wheels_at_hand(options, package), key=version_key)
 
 
-def published_versions() -> list[str]:
+def published_versions(package: str = PACKAGE) -> list[str]:
     """The final releases that the package index has, oldest first. Raises UsageError."""
-    command = [*PIP, "index", "versions", PACKAGE, "--no-input", "--disable-pip-version-check"]
+    command = [*PIP, "index", "versions", package, "--no-input", "--disable-pip-version-check"]
     done = _pip(command)
     listed = re.search(r"^Available versions: (.*)$", done.stdout, re.MULTILINE)
     if done.returncode or listed is None:
         raise UsageError(
-            f"releases of {PACKAGE} cannot be listed: {_complaint(done.stderr)}; with --offline "
+            f"releases of {package} cannot be listed: {_complaint(done.stderr)}; with --offline "
             "those at hand are taken"
         )
     return sorted(listed[1].split(", "), key=version_key)
@@ -121,7 +131,7 @@ def release_wheel(release: Release, options: ArtifactOptions) -> Iterator[Path]:
 
     Raises UsageError where it is not at hand and cannot or may not be fetched.
     """
-    known = _at_hand(options)
+    known = wheels_at_hand(options, release.package)
     if release.version in known:
         yield known[release.version]
         return
@@ -134,15 +144,15 @@ def release_wheel(release: Release, options: ArtifactOptions) -> Iterator[Path]:
     with _fetching_place(options) as (folder, kept):
         options.notify(f"fetching {release} with pip: a few hundred megabytes")
         wheel = _fetch(release, folder)
-        yield _keep(wheel, kept, options)
+        yield _keep(wheel, kept, options) if options.keep else wheel
 
 
-def _at_hand(options: ArtifactOptions) -> dict[str, Path]:
+def wheels_at_hand(options: ArtifactOptions, package: str = PACKAGE) -> dict[str, Path]:
     """Version -> wheel, from the directory given and the cache; the directory goes first."""
     cache = _wheel_cache()
-    known = wheels_in(cache) if os.access(cache, os.R_OK | os.X_OK) else {}
+    known = wheels_in(cache, package) if os.access(cache, os.R_OK | os.X_OK) else {}
     if options.wheel_dir is not None:
-        known |= wheels_in(options.wheel_dir)
+        known |= wheels_in(options.wheel_dir, package)
     return known
 
 
@@ -188,7 +198,7 @@ def _fetch(release: Release, folder: Path) -> Path:
             f"{release} could not be fetched: {_complaint(done.stderr)}; if you have its wheel, "
             "name its directory with --wheel-dir"
         )
-    wheels = wheels_in(folder)
+    wheels = wheels_in(folder, release.package)
     if len(wheels) != 1:
         raise UsageError(f"{release} could not be fetched: pip left no wheel of it")
     return next(iter(wheels.values()))
@@ -207,7 +217,7 @@ def _complaint(output: str) -> str:
     """Why pip failed, in the one of its lines that says so."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     if any("(from versions: none)" in line for line in lines):
-        return "no package index answered, or none has vllm for this Python and platform"
+        return "no package index answered, or none has it for this Python and platform"
     errors = [line.removeprefix("ERROR:").strip() for line in lines if line.startswith("ERROR:")]
     return shown((errors or lines or ["pip gave no reason"])[-1])
 
