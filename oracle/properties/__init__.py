@@ -1,0 +1,1 @@
+"""What any store of an NVFP4 KV cache promises, one property each, checked on cases as JSON."""
