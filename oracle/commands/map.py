@@ -57,24 +57,31 @@ def _recovered(arguments: argparse.Namespace) -> tuple[str, NDArray[np.int64]]:
     return f"{writers[0].info.id}, {arguments.side} scales ({layout})", table
 
 
-def draw(table: NDArray[np.int64], console: Console) -> None:
-    """Print a table [T, S] of plane offsets, one line a token.
+def draw(
+    table: NDArray[np.int64],
+    console: Console,
+    marked: NDArray[np.bool_] | None = None,
+    first_token: int = 0,
+) -> None:
+    """Print a table [T, S] of plane offsets, one line a token; a `!` follows what is `marked`.
 
+    Tokens count from `first_token`.
     A plane wider than the console is drawn in parts, some columns at a time.
     """
     tokens, columns = table.shape
     width = len(str(table.max())) + 2
-    margin = len(str(tokens - 1)) + 3
+    margin = len(str(first_token + tokens - 1)) + 3
     step = max(1, (console.width - margin) // width)
     for first in range(0, columns, step):
         part = range(first, min(first + step, columns))
         header = " " * margin + "".join(f"{f's{column}':>{width - 1}} " for column in part)
         console.print(Text(f"\n{header.rstrip()}", "dim"))
         for token in range(tokens):
-            line = Text.assemble((f"{f't{token}':>{margin - 1}} ", "dim"))
+            line = Text.assemble((f"{f't{first_token + token}':>{margin - 1}} ", "dim"))
             for column in part:
                 offset = int(table[token, column])
-                line.append(f"{offset:>{width - 1}} ", _style(offset // columns))
+                mark = "!" if marked is not None and marked[token, column] else " "
+                line.append(f"{offset:>{width - 1}}{mark}", _style(offset // columns))
             console.print(line, no_wrap=True)
 
 

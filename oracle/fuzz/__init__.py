@@ -1,0 +1,1 @@
+"""Looks for cases in which a writer breaks a promise, shrinks them, and keeps what it learns."""
