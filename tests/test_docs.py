@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from commandline import Call
 
-EXAMPLE = Path(__file__).parents[1] / "docs" / "adding-a-writer.md"
+from oracle.machine.instructions import MEANINGS
+from oracle.subjects.attentionnoops import NO_OPS
+
+DOCS = Path(__file__).parents[1] / "docs"
+EXAMPLE = DOCS / "adding-a-writer.md"
 ASKED = (
     "--reader",
     "trtllm-gen",
@@ -49,3 +53,23 @@ def test_the_example_with_a_wrong_term_is_caught(saved: Path, call: Call) -> Non
     done = call("verdict", "my_store:store", *ASKED, "--jobs", "1")
     assert done.code == 1
     assert "overlap" in done.out
+
+
+def test_the_machine_page_lists_the_instructions_that_have_a_meaning() -> None:
+    page = (DOCS / "machine.md").read_text(encoding="utf-8")
+    listed = {
+        module: set(names.split())
+        for module, names in re.findall(r"^\| `(\w+)\.py` \| ([A-Z0-9_ ]+) \|$", page, re.MULTILINE)
+    }
+    known: dict[str, set[str]] = {}
+    for name, function in MEANINGS.items():
+        # What stands for a no-op is no opcode.
+        if not name.startswith("UNMODELLED"):
+            known.setdefault(function.__module__.rpartition(".")[2], set()).add(name)
+    assert listed == known
+    assert dict(re.findall(r"^\| `([A-Z0-9.]+)` \| (.*) \|$", page, re.MULTILINE)) == NO_OPS
+
+
+def test_every_page_is_named_in_the_readme() -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in DOCS.glob("*.md") if f"docs/{page.name}" not in readme] == []
