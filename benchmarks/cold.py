@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from benchmarks.output import Cell, Table
-from benchmarks.workload import K_LAYOUT, V_LAYOUT
+from benchmarks.output import Cell, Heading, Table
+from benchmarks.workload import FEW_TOKENS, K_LAYOUT, V_LAYOUT, Workload
 from oracle.machine.cubin import Cubin
 from oracle.machine.disassembly import disassemble
+from oracle.machine.ir import Function
 from oracle.machine.launch import Program
 from oracle.machine.lower import lower
+from oracle.machine.tiers import installed
 from oracle.quantize import ScaleSearch
 from oracle.subjects.source import KERNEL
 from oracle.toolchain import compile_cuda, kernel_source, supported_archs
@@ -30,6 +32,14 @@ _SUBJECTS = (
 _STEPS = (
     "NVRTC", "load cubin", "nvdisasm", "load SASS", "lower", "blocks", "sum", "sum from cache",
 )  # fmt: skip
+
+COLD = Heading(
+    "Cold costs of the store kernel, bf16",
+    ("arch", "search", *(f"{step} ms" for step in _STEPS)),
+)
+NATIVE = Heading(
+    "Native code of the bf16 store", ("search", "compile ms", "cached load ms", "object KiB")
+)
 
 _Result = TypeVar("_Result")
 
@@ -60,14 +70,45 @@ def costs(turns: int) -> Table:
     for arch, search in _SUBJECTS:
         steps = [statistics.median(step) for step in zip(*readings[arch, search], strict=True)]
         rows.append((arch, search.value, *steps))
-    columns = ("arch", "search", *(f"{step} ms" for step in _STEPS))
     notes = (
         f"wall time, medians over turns: {turns}; loading NVRTC took {loading:.0f} ms before, once",
         "load: from the disk cache; lower: without the disassembly; blocks: every one written and "
         "compiled",
         "a launch compiles only the blocks it reaches",
     )
-    return Table("Cold costs of the store kernel, bf16", columns, rows, notes)
+    return COLD.table(rows, notes)
+
+
+def native_costs(turns: int) -> tuple[Table, dict[str, float]]:
+    """What compiling a kernel takes, and loading it from the cache; seconds by what it was."""
+    rows: list[tuple[Cell, ...]] = []
+    seconds: dict[str, float] = {}
+    notes = ("CPU time, the least of some turns; importing and starting LLVM not included",)
+    for search in ScaleSearch if installed() else ():
+        function = Workload(FEW_TOKENS, "bf16", search).writer().program.function
+        compiling, loading, size = _native_costs(function, turns)
+        seconds |= {f"compile, {search.value}": compiling, f"load, {search.value}": loading}
+        rows.append((search.value, compiling * 1e3, loading * 1e3, size / 1024))
+    return NATIVE.table(rows, notes if rows else ("not here: llvmlite is not installed",)), seconds
+
+
+def _native_costs(function: Function, turns: int) -> tuple[float, float, int]:
+    """Seconds to compile and to load, and bytes of the object."""
+    from oracle.machine.compiled.build import Build, host
+    from oracle.machine.compiled.runtime import CompiledProgram
+
+    host()
+    readings = []
+    for _ in range(turns):
+        with temporary_cache():
+            times = [time.process_time()]
+            for _ in range(2):
+                CompiledProgram(function)
+                times.append(time.process_time())
+            size = len(Build(function).code("group"))
+        readings.append((times[1] - times[0], times[2] - times[1]))
+    compiling, loading = (min(part) for part in zip(*readings, strict=True))
+    return compiling, loading, size
 
 
 def _steps(arch: str, search: ScaleSearch) -> list[float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -18,6 +18,18 @@ Cell = str | float | None
 
 
 @dataclass(frozen=True)
+class Heading:
+    """What a table is headed with, which is known before anything is measured."""
+
+    title: str
+    columns: tuple[str, ...]
+
+    def table(self, rows: Iterable[Sequence[Cell]], notes: tuple[str, ...] = ()) -> Table:
+        """The table."""
+        return Table(self.title, self.columns, [tuple(row) for row in rows], notes)
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of cells under columns; None is what could not be measured."""
 
@@ -26,13 +38,21 @@ class Table:
     rows: Sequence[tuple[Cell, ...]]
     notes: tuple[str, ...] = ()
 
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """The columns, then the rows, as text."""
+        return [self.columns, *(tuple(map(_text, row)) for row in self.rows)]
+
+    @property
+    def words(self) -> list[bool]:
+        """Whether each column holds words alone."""
+        columns = zip(*self.rows, strict=True) if self.rows else [()] * len(self.columns)
+        return [all(isinstance(cell, str) for cell in column) for column in columns]
+
     def lines(self) -> list[str]:
         """The table as text: words to the left, numbers to the right."""
-        cells = [self.columns, *(tuple(map(_text, row)) for row in self.rows)]
+        cells, words = self.cells, self.words
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-        words = [
-            all(isinstance(cell, str) for cell in column) for column in zip(*self.rows, strict=True)
-        ]
         body = [
             "  ".join(
                 cell.ljust(width) if word else cell.rjust(width)
@@ -69,6 +89,9 @@ class Goal:
         return self.measured <= self.limit
 
 
+GOALS = Heading("Goals", ("what", "goal", "measured", "kept", "CPU time"))
+
+
 def goals_table(goals: Sequence[Goal]) -> Table:
     """What was promised beside what was measured."""
     words = {True: "met", False: "NOT MET", None: "not measured"}
@@ -87,7 +110,7 @@ def goals_table(goals: Sequence[Goal]) -> Table:
         "miss it",
         "CPU time: of that, of all processes together; the rate is per second of CPU time",
     )
-    return Table("Goals", ("what", "goal", "measured", "kept", "CPU time"), rows, notes)
+    return GOALS.table(rows, notes)
 
 
 def _text(cell: Cell) -> str:

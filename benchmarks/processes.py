@@ -12,11 +12,15 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.cold import temporary_cache
-from benchmarks.output import Cell, Table
+from benchmarks.output import Cell, Heading, Table
 from benchmarks.sampling import Duration
 
 ROOT = Path(__file__).resolve().parents[1]
 HARNESS = ROOT / "harness.py"
+SHORT = Heading("Short commands", ("command", "wall ms", "CPU ms", "wall / bare", "exit code"))
+VERDICT = Heading(
+    "The verdict", ("command", "cache", "wall s", "CPU s", "peak RSS MiB", "exit code")
+)
 _SMALL_DOMAIN = ("--head-size", "64", "--block-size", "16")
 
 
@@ -79,15 +83,14 @@ def short_runs(turns: int) -> tuple[Table, Duration | None]:
         )
         for name, finished in runs.items()
     ]
-    columns = ("command", "wall ms", "CPU ms", "wall / bare", "exit code")
-    table = Table("Short commands", columns, rows, (f"medians over turns: {turns}",))
+    table = SHORT.table(rows, (f"medians over turns: {turns}",))
     return table, _duration(runs.get("harness.py --help", []))
 
 
-def verdict_runs(turns: int, quick: bool) -> tuple[Table, Duration | None]:
-    """`verdict` with an empty cache and with a full one; and how long the former took.
+def verdict_runs(turns: int, quick: bool) -> tuple[Table, dict[str, Duration | None]]:
+    """`verdict` with an empty cache and with a full one; and how long each took.
 
-    `quick` asks for a small domain only, whose duration is not that of the goal.
+    `quick` asks for a small domain only, whose durations are not those of the goals.
     """
     arguments = ("verdict", *(_SMALL_DOMAIN if quick else ()))
     runs: dict[str, list[Finished]] = {"empty": [], "full": []}
@@ -109,12 +112,13 @@ def verdict_runs(turns: int, quick: bool) -> tuple[Table, Duration | None]:
         for cache, finished in runs.items()
         if finished
     ]
-    columns = ("command", "cache", "wall s", "CPU s", "peak RSS MiB", "exit code")
     notes = (f"medians over turns: {turns}; peak RSS: of its largest process",)
     if not rows:
         notes = ("harness.py is not there: no verdict was run",)
-    table = Table("The verdict", columns, rows, notes)
-    return table, None if quick else _duration(runs["empty"])
+    table = VERDICT.table(rows, notes)
+    return table, {
+        cache: None if quick else _duration(finished) for cache, finished in runs.items()
+    }
 
 
 def _duration(runs: Sequence[Finished]) -> Duration | None:

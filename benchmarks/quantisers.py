@@ -2,56 +2,43 @@
 
 from __future__ import annotations
 
-import sys
-import time
 from collections.abc import Callable
-from pathlib import Path
-
-if __package__ in (None, ""):
-    sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 
+from benchmarks.output import Cell, Goal, Heading, Table
+from benchmarks.sampling import clocked, take_turns
 from oracle.formats import DTYPES
 from oracle.numerics.admissible import admissible
 from oracle.quantize import GROUP, ScaleSearch, quantize
 
-GROUPS = 1 << 16
-TURNS = 7
+GROUPS = 1 << 14
 SCALES = (1.0, 0.0137)
-GOALS = {"quantize": 20e6, "admissible": 5e6}
-"""The least elements a second that each is meant to do."""
+GOALS = {"quantize": 20.0, "admissible": 5.0}
+"""The least million elements a second that each is meant to do."""
+HEADING = Heading("Reference quantisers", ("function", "dtype", "search", "scale", "Melement/s"))
 
 
-def rate(work: Callable[[], object]) -> float:
-    """Elements a second of processor time: the best of some turns, since others compute as well."""
-    best = np.inf
-    for _ in range(TURNS):
-        start = time.process_time()
-        work()
-        best = min(best, time.process_time() - start)
-    return GROUPS * GROUP / best
-
-
-def main() -> int:
-    """Print the table; 1 where a goal is missed."""
-    values = np.random.default_rng(0).standard_normal((GROUPS, GROUP), np.float32)
-    met = True
-    print(f"{'':12}{'dtype':7}{'search':8}{'scale':>8}{'M elements/s':>14}{'goal':>7}")
-    for dtype, verbs in DTYPES.items():
-        x = verbs.decode(verbs.encode(values))
-        for search in ScaleSearch:
-            for scale in SCALES:
-                for function in (quantize, admissible):
+def rates(turns: int) -> tuple[Table, list[Goal]]:
+    """Every function, dtype, search and scale; and the slowest of each function."""
+    noise = np.random.default_rng(0).standard_normal((GROUPS, GROUP), np.float32)
+    rows: list[tuple[Cell, ...]] = []
+    slowest: dict[str, float] = {}
+    for function in (quantize, admissible):
+        for dtype, verbs in DTYPES.items():
+            values = verbs.decode(verbs.encode(noise))
+            for search in ScaleSearch:
+                for scale in SCALES:
+                    rate = _rate(lambda v=values, s=scale, q=search, f=function: f(v, s, q), turns)
                     name = function.__name__
-                    found = rate(lambda f=function, s=scale, q=search, v=x: f(v, s, q))  # type: ignore[misc]
-                    met &= found >= GOALS[name]
-                    print(
-                        f"{name:12}{dtype:7}{search.value:8}{scale:8g}"
-                        f"{found / 1e6:14.1f}{GOALS[name] / 1e6:7g}"
-                    )
-    return int(not met)
+                    slowest[name] = min(rate, slowest.get(name, rate))
+                    rows.append((name, dtype, search.value, f"{scale:g}", rate))
+    goals = [
+        Goal(name, limit, "M elements/s", slowest[name], at_least=True)
+        for name, limit in GOALS.items()
+    ]
+    return HEADING.table(rows, (f"CPU time, medians over turns: {turns}",)), goals
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _rate(work: Callable[[], object], turns: int) -> float:
+    return GROUPS * GROUP / take_turns([clocked("it", work)], turns).cpu("it") / 1e6

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from benchmarks.sampling import Duration
 from oracle.formats import DTYPES, bf16_encode
 from oracle.geometry import CacheGeometry
-from oracle.machine.launch import Program, Statistics
 from oracle.quantize import GROUP, ScaleSearch, quantize
 from oracle.requests import StoreRequest
 from oracle.subjects.binary import MachineWriter
@@ -75,40 +71,6 @@ class Workload:
     def writer(self) -> MachineWriter:
         """The store kernel under its SM100 contract, for this dtype and search."""
         return store_writer("store", "store", K_LAYOUT, V_LAYOUT, self.search, ARCH, self.dtype)
-
-
-class _Clocked(Program):
-    """A program whose launches are timed apart from the preparations around them."""
-
-    duration = Duration(0.0, 0.0)
-    statistics = Statistics(0, 0, 0)
-
-    def launch(self, *args: Any, **options: Any) -> Statistics:
-        start = Duration.now()
-        self.statistics = super().launch(*args, **options)
-        self.duration = Duration.now().since(start)
-        return self.statistics
-
-
-class MachineCase:
-    """The store on the machine: the whole `write`, and the launch within it."""
-
-    def __init__(self, workload: Workload, request: StoreRequest) -> None:
-        self._request = request
-        self._writer = workload.writer()
-        self._program = _Clocked(self._writer.program.function)
-        self._writer.program = self._program
-
-    def __call__(self) -> Mapping[str, Duration]:
-        """Store once; the durations "write" and "launch"."""
-        start = Duration.now()
-        self._writer.write(self._request)
-        return {"write": Duration.now().since(start), "launch": self._program.duration}
-
-    @property
-    def lane_instructions(self) -> int:
-        """Instructions executed by the last launch, over all lanes."""
-        return self._program.statistics.lane_instructions
 
 
 def quantise(workload: Workload, request: StoreRequest) -> None:

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 from oracle import __version__
-from oracle.arguments import judging, looking, sessions
+from oracle.arguments import judging, looking, rendering, sessions
 from oracle.arguments.common import Parser
 from oracle.errors import OracleError
 from oracle.report.text import printable
@@ -93,7 +93,7 @@ def _parser() -> Parser:
     for add in (
         judging.add_verdict, judging.add_sweep, judging.add_numerics, looking.add_views,
         looking.add_layouts, looking.add_map, looking.add_inspect, judging.add_timeline,
-        sessions.add_fuzz, sessions.add_replay, looking.add_doctor,
+        rendering.add_report, sessions.add_fuzz, sessions.add_replay, looking.add_doctor,
     ):  # fmt: skip
         add(commands)
     return parser

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -19,6 +20,7 @@ from oracle.findings import agreement, not_obtained, reader_findings
 from oracle.geometry import CACHE_LAYOUTS, SIDES, CacheGeometry
 from oracle.machine.context import Unsupported
 from oracle.machine.memory import MachineFault
+from oracle.machine.tiers import Answer
 from oracle.probe import PAGES_IN_CACHE, PROBED_PAGES, map_writer
 from oracle.readerprobe import map_reader
 from oracle.recognise import recognise
@@ -27,7 +29,8 @@ from oracle.subjects.binary import MachineWriter
 from oracle.subjects.dequantiser import DequantiserRaised
 from oracle.survey import survey
 from oracle.toolchain import tool_versions
-from oracle.verdict import Agreement, Configuration, Finding, Verdict
+from oracle.twins import compared
+from oracle.verdict import Agreement, Configuration, Finding, Launches, Verdict
 
 Progress = Callable[[int, int, str], None]
 
@@ -58,16 +61,18 @@ WHOLE_DOMAIN = Domain(
     tuple(range(16, 577, 16)), (1, 2, 4, 8, 16), (4, 8, 16, 32, 64, 128), CACHE_LAYOUTS, ("bf16",)
 )
 """Geometries that a layout is made for, and those that nothing stops."""
-MANY_CELLS = 64
-"""So many geometries and dtypes make it worthwhile to turn a kernel into native code."""
+
+Answers = Counter[tuple[str, Answer]]
+"""How many launches of a subject, by its id, a tier of the machine executed."""
 
 
 @dataclass(frozen=True)
 class _Part:
-    """What one geometry and dtype gave."""
+    """What one geometry and dtype gave, and who executed it."""
 
     findings: tuple[Finding, ...]
     agreements: tuple[Agreement, ...]
+    answers: Answers
 
 
 def run_verdict(
@@ -87,8 +92,6 @@ def run_verdict(
     if not writers and not readers:
         raise NothingRan("there is no writer and no reader to run: name one")
     cells = [(g, d) for g in domain.geometries() for d in domain.dtypes]
-    if len(cells) >= MANY_CELLS:
-        writers = [w.hastened() if isinstance(w, MachineWriter) else w for w in writers]
     # The largest geometries first, so that no process is left alone with one at the end.
     order = sorted(range(len(cells)), key=lambda i: -cells[i][0].cache_bytes)
     parts: dict[int, _Part] = {}
@@ -122,6 +125,26 @@ def run_verdict(
         agreements=tuple(a for part in ordered for a in part.agreements),
         domain={**asdict(domain), "pages_probed": list(PROBED_PAGES), "geometries": len(cells)},
         environment=_environment(),
+        launches=_launches(sum((part.answers for part in ordered), Counter())),
+    )
+
+
+def _launches(answers: Answers) -> tuple[Launches, ...]:
+    return tuple(
+        Launches(subject, answer.tier, count, answer.reason or None)
+        for (subject, answer), count in sorted(answers.items())
+    )
+
+
+def _answers(writers: Sequence[Writer]) -> Answers:
+    """Who has executed the launches of writers in this process so far."""
+    return Counter(
+        {
+            (writer.info.id, answer): count
+            for writer in writers
+            if isinstance(writer, MachineWriter)
+            for answer, count in writer.answered.items()
+        }
     )
 
 
@@ -148,6 +171,7 @@ def _run_cell(
     findings: list[Finding] = []
     written: dict[str, Written] = {}
     read: dict[str, Read] = {}
+    before = _answers(writers)
     for writer in writers:
         if dtype in writer.info.dtypes:
             findings += _write(writer, geometry, configuration, written)
@@ -169,7 +193,7 @@ def _run_cell(
         if w.info.id not in written or r.info.id not in read
         for side in SIDES
     ]  # fmt: skip
-    return _Part(tuple(findings), tuple(agreements))
+    return _Part(tuple(findings), tuple(agreements), _answers(writers) - before)
 
 
 def _write(
@@ -182,7 +206,11 @@ def _write(
     if reason is not None:
         return not_obtained(writer.info, configuration, "refused", reason)
     try:
-        findings, written[writer.info.id] = survey(writer, geometry, configuration)
+        findings, mapped = survey(writer, geometry, configuration)
+        written[writer.info.id] = mapped
+        if isinstance(writer, MachineWriter) and writer.twin is not None:
+            dtype = configuration.dtype
+            findings = compared(writer, writer.twin, findings, mapped, geometry, dtype)
     except UsageError:
         raise
     except OracleError as error:
@@ -192,6 +220,8 @@ def _write(
 
 def _status_of(error: OracleError) -> str:
     """The status of a writer that ended early."""
+    if isinstance(error, NothingRan):
+        return "not_run"
     if isinstance(error, Unsupported):
         return "unsupported"
     return "undefined" if isinstance(error, MachineFault) else "unrecognised"
@@ -211,7 +241,8 @@ def _read(
     except UsageError:
         raise
     except OracleError as error:
-        status = "unsupported" if isinstance(error, DequantiserRaised) else "unrecognised"
+        not_executed = isinstance(error, DequantiserRaised | Unsupported)
+        status = "unsupported" if not_executed else "unrecognised"
         return not_obtained(reader.info, configuration, status, str(error))
     read[reader.info.id] = result
     return reader_findings(reader.info, configuration, result)

@@ -36,11 +36,11 @@ from oracle.formats import DTYPES, ByteArray, WordArray, e2m1_decode, e4m3_decod
 from oracle.geometry import SIDES, CacheGeometry
 from oracle.probe import (
     PROBED_PAGES,
-    AddressesVary,
     check_special,
     map_writer,
     probe_slots,
     probed,
+    values_at,
 )
 from oracle.quantize import GROUP
 from oracle.requests import Stored, StoreRequest
@@ -87,11 +87,7 @@ def _survey(writer: Writer, geometry: CacheGeometry, dtype: str) -> Written | No
     first = logs[0]
     if first is None:
         return None
-    values = []
-    for log in logs:
-        if log is None or not np.array_equal(log.offset, first.offset):
-            raise AddressesVary("the addresses stored to depend on the values stored")
-        values.append(log.value)
+    values = [values_at(log, first.offset) for log in logs]
     check_special(writer, geometry, dtype, probe_slots(geometry), first.offset)
     changed = np.any([value != values[0] for value in values[1:]], axis=0)
     linear = _linear(geometry)
@@ -106,8 +102,12 @@ def _written(
     geometry: CacheGeometry, scales: IntArray, offset: IntArray, stored: list[Stored]
 ) -> Written:
     lowest = int(offset.min())
-    times = np.bincount(offset - lowest)
-    touched = np.flatnonzero(times)
+    hit = np.zeros(int(offset.max()) - lowest + 1, bool)
+    hit[offset - lowest] = True
+    touched = np.flatnonzero(hit)
+    times = np.ones(touched.size, np.int64)
+    if touched.size < offset.size:
+        times = np.bincount(offset - lowest)[touched]
     shape = (len(SIDES), len(PROBED_PAGES), geometry.num_heads, geometry.block_size, -1)
     by_side = scales.reshape(shape)
     maps = {
@@ -117,7 +117,7 @@ def _written(
     faults = tuple(dict.fromkeys(fault for each in stored for fault in each.faults))
     nothing = np.zeros(0, np.int64)
     misaligned = np.unique(stored[0].misaligned)
-    return Written(maps, touched + lowest, times[touched], nothing, faults, misaligned)
+    return Written(maps, touched + lowest, times, nothing, faults, misaligned)
 
 
 def _halves(offset: IntArray, value: ByteArray, linear: _Linear) -> IntArray | None:
@@ -235,6 +235,6 @@ def _requests(geometry: CacheGeometry, dtype: str, count: int) -> Iterator[Store
     shape = (len(SIDES), len(PROBED_PAGES), geometry.num_heads, tokens, geometry.head_size)
     for scale in _scale_words(count)[0]:
         row = scale[:count, None].astype(np.int16) << np.int16(4)
-        values: NDArray[np.uint16] = _products(dtype)[codes | row].reshape(shape)
+        values: NDArray[np.uint16] = np.take(_products(dtype), codes | row).reshape(shape)
         key, value = (values[side][page, :, token, :] for side in (0, 1))
         yield StoreRequest(geometry, dtype, key, value, slots, 1.0, 1.0, image)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.executors import EXECUTORS, launches, missing, stores
 from benchmarks.native import (
     SOURCE,
     BytesDiffer,
@@ -18,6 +20,7 @@ from benchmarks.native import (
     find_compiler,
 )
 from benchmarks.output import Goal, Table
+from benchmarks.page import HEADINGS, INTRODUCTION, as_page, outline
 from benchmarks.sampling import Duration, Samples
 from benchmarks.workload import FEW_TOKENS, Workload
 from oracle.formats import DTYPES
@@ -98,6 +101,54 @@ def test_a_ratio_is_taken_within_turns() -> None:
 )
 def test_a_goal_is_met_or_not_or_unknown(goal: Goal, met: bool | None) -> None:
     assert goal.met is met
+
+
+PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
+
+
+def test_the_page_is_of_the_tables_there_are() -> None:
+    """Written anew with `python benchmarks/run.py --docs docs/performance.md`."""
+    page = PAGE.read_text(encoding="utf-8")
+    assert page.startswith(INTRODUCTION)
+    assert outline(page) == list(HEADINGS)
+
+
+def test_a_page_has_the_outline_of_its_tables() -> None:
+    tables = [
+        heading.table([["word"] + [1.5] * (len(heading.columns) - 1)]) for heading in HEADINGS
+    ]
+    page = as_page({"python": "3", "c_compiler": None}, [*tables, HEADINGS[0].table([], ("none",))])
+    assert outline(page) == [*HEADINGS, HEADINGS[0]]
+    assert "- python: 3\n" in page
+    assert "c_compiler" not in page
+    assert "\n| :-- | --: | --: | --: | --: |\n| word | 1.50 | 1.50 | 1.50 | 1.50 |\n" in page
+    assert page.endswith("| :-- | :-- | :-- | :-- | :-- |\n\n- none\n")
+
+
+def test_the_executors_compared_leave_what_the_writer_leaves() -> None:
+    """The launches that are timed are those of a write, on each tier and with tags."""
+    workload = Workload(FEW_TOKENS, "bf16", ScaleSearch.MAX_OVER_6)
+    request = workload.request()
+    expected = workload.writer().write(request).cache
+    cases = launches(workload, request)
+    assert [case.name for case in cases] == [
+        name for name in EXECUTORS[:4] if name not in missing(None)
+    ]
+    for case in cases:
+        case()
+        assert np.array_equal(case.memory.region("cache").bytes, expected)
+        assert case.lane_instructions > 0
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.executors.installed", lambda: False)
+    monkeypatch.setattr("benchmarks.executors.find_spec", lambda name: None)
+    table = stores(1, ScaleSearch.MAX_OVER_6, None, 2)
+    assert [row[0] for row in table.rows] == list(EXECUTORS)
+    assert {row[0] for row in table.rows if row[1] is not None} == {"NumPy", "quantiser"}
+    assert "not here: Triton, since triton and torch not installed" in table.notes
+    assert "not here: compiled, since llvmlite is not installed" in table.notes
+    assert "not here: C, vector, since there is no C compiler" in table.notes
 
 
 def test_a_table_shows_words_to_the_left_and_numbers_to_the_right() -> None:

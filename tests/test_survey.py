@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from mutants import MUTANTS, mutant_writer
 from wheels import store_cubin
 
-from oracle import run, survey
+from oracle import survey
 from oracle.findings import writer_findings
 from oracle.geometry import SIDES, CacheGeometry
+from oracle.machine import tiers
 from oracle.machine.cubin import Cubin
 from oracle.probe import AddressesVary, map_writer, probed
+from oracle.requests import ByteStores, Stored, StoreRequest
 from oracle.run import WHOLE_DOMAIN, Domain, run_verdict
 from oracle.subjects.base import SubjectInfo, Writer
 from oracle.subjects.binary import MachineWriter
@@ -89,13 +92,43 @@ def test_words_tell_all_coordinates_apart() -> None:
         assert len(set(map(tuple, codes.tolist()))) == len(codes) >= count
 
 
-def test_native_code_and_processes_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+class Restless:
+    """A writer that stores the same bytes in another order every time."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.info = writer.info
+        self._writer = writer
+        self._noise = np.random.default_rng(0)
+
+    def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
+        return self._writer.unsupported_reason(geometry, dtype)
+
+    def write(self, request: StoreRequest) -> Stored:
+        stored = self._writer.write(request)
+        assert stored.stores is not None
+        order = self._noise.permutation(stored.stores.offset.size)
+        shuffled = ByteStores(stored.stores.offset[order], stored.stores.value[order])
+        return replace(stored, stores=shuffled)
+
+
+@pytest.mark.parametrize("head_size", [64, 128])
+def test_the_order_of_stores_changes_nothing(head_size: int) -> None:
+    geometry = CacheGeometry(4, 16, 2, head_size, "HND")
+    surveyed, mapped = both(Restless(store_writer()), geometry, "bf16")
+    assert surveyed == mapped == both(store_writer(), geometry, "bf16")[0]
+
+
+def test_native_code_and_processes_change_nothing() -> None:
     domain = Domain((64, 96), (1, 2), (4, 16), ("HND",), ("bf16",))
     writer = store_writer()
-    slowly = run_verdict([writer], [], domain)
-    monkeypatch.setattr(run, "MANY_CELLS", 1)
-    assert run_verdict([writer], [], domain) == slowly
+    slowly = run_verdict([writer.on_tier("numpy")], [], domain)
+    assert {each.tier for each in slowly.launches} == {"numpy"}
     assert run_verdict([writer], [], domain, jobs=2) == slowly
+    if tiers.installed():
+        natively = run_verdict([writer.on_tier("compiled")], [], domain, jobs=2)
+        assert natively == slowly
+        assert "compiled" in {each.tier for each in natively.launches}
+        assert sum(e.count for e in natively.launches) == sum(e.count for e in slowly.launches)
 
 
 def test_the_whole_domain_has_what_it_says() -> None:

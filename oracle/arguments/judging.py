@@ -33,8 +33,9 @@ def add_verdict(commands: Commands) -> None:
     parser.add_argument(
         "--reader", action="append", default=[], metavar="READER",
         help="trtllm-gen or another reader of the contracts, reference:k=LAYOUT,v=LAYOUT, or "
-        "attention kernels: flashinfer-cubin==VERSION[:GLOB], PATH.whl[:GLOB], PATH.cubin; may "
-        "be repeated, and its disagreement is a finding (default: three readers that only inform)",
+        "attention kernels: flashinfer-cubin==VERSION[:GLOB], PATH.whl[:GLOB], PATH.cubin (without "
+        "a WRITER each is judged alone, where it fits); may be repeated, and its disagreement is a "
+        "finding (default: three readers that only inform)",
     )  # fmt: skip
     listed = (
         ("--head-size", head_size, "SIZE", "elements of a head, a multiple of 16"),
@@ -68,6 +69,19 @@ def add_verdict(commands: Commands) -> None:
         "--output", metavar="DIR", help="write verdict.json and verdict.md into this directory"
     )
     parser.add_argument(
+        "--executor", action="extend", type=list_of(one_of("machine", "cuda")),
+        metavar="machine,cuda",
+        help="what executes machine code: this program (default), an NVIDIA GPU, or both, their "
+        "bytes then compared; with a GPU the store kernel is compiled for it, unless --arch says "
+        "otherwise",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tier", choices=("auto", "numpy", "compiled"), metavar="auto|numpy|compiled",
+        help="how the machine executes store kernels: as native code where that pays (auto, which "
+        "$LAYOUT_ORACLE_TIER may change), on NumPy lanes, or compiled from the first launch on, "
+        "which needs the extra `fast`; the result is the same",
+    )  # fmt: skip
+    parser.add_argument(
         "--require", choices=("machine", "cuda"), metavar="machine|cuda",
         help="exit with 5 where a subject of this kind was skipped, or none was run",
     )  # fmt: skip
@@ -88,6 +102,10 @@ def add_sweep(commands: Commands) -> None:
     add_releases(parser)
     parser.add_argument("--output", metavar="DIR", help="write rows and table into this directory")
     parser.add_argument("--docs", metavar="PATH", help="write the page that answers the question")
+    parser.add_argument(
+        "--timeline", type=word, metavar="FILE",
+        help="sum up this timeline, the JSON that `timeline --output` writes, on that page",
+    )  # fmt: skip
     add_jobs(parser)
 
 
@@ -132,11 +150,11 @@ def add_timeline(commands: Commands) -> None:
     parser = add_command(
         commands,
         "timeline",
-        "show what vLLM's store kernel is and does, release by release",
+        "show what vLLM's store kernel does, or FlashInfer's attention kernels read, by release",
         "With --offline the releases are those whose wheels are at hand; else every published one "
         "in the range is fetched that is not.",
     )
-    parser.add_argument("package", metavar="PACKAGE", help="vllm")
+    parser.add_argument("package", metavar="PACKAGE", help="vllm or flashinfer-cubin")
     parser.add_argument(
         "range",
         metavar="A..B",
@@ -147,3 +165,7 @@ def add_timeline(commands: Commands) -> None:
     parser.add_argument(
         "--markdown", type=word, metavar="FILE", help="write the table to this file as well"
     )
+    parser.add_argument(
+        "--output", type=word, metavar="DIR", help="write table and rows into this directory"
+    )
+    add_jobs(parser)

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from oracle.errors import UsageError
-from oracle.report import document, terminal
+from oracle.commands.streams import subjects_speak_on_stderr
+from oracle.cuda.archs import Device
+from oracle.cuda.process import find_device
+from oracle.errors import NothingRan, UsageError
+from oracle.machine.tiers import checked_tier, default_tier
+from oracle.readerverdict import kernel_verdict
+from oracle.report import document, kerneltable, terminal
 from oracle.report.sections import outline
+from oracle.report.tables import executed_by
+from oracle.report.text import printable
 from oracle.run import (
     DEFAULT_DOMAIN,
     WHOLE_DOMAIN,
@@ -21,9 +27,12 @@ from oracle.run import (
     default_jobs,
     run_verdict,
 )
+from oracle.subjects.attentionkernel import AttentionKernel
 from oracle.subjects.base import Reader, Writer
+from oracle.subjects.binary import MachineWriter
 from oracle.subjects.checkout import checkout_readers
 from oracle.subjects.checkout_tree import built_extensions
+from oracle.subjects.cuda import with_executors
 from oracle.subjects.release import ArtifactOptions
 from oracle.subjects.spec import (
     default_readers,
@@ -44,26 +53,34 @@ def run(arguments: argparse.Namespace) -> int:
     if directory is not None:
         document.check_directory(directory)
     domain = _domain(arguments)
-    with _subjects_speak_on_stderr():
-        writers, readers, judged = _subjects(arguments, domain.dtypes)
+    tier = default_tier() if arguments.tier is None else checked_tier(arguments.tier)
+    executors, device = _executors(arguments.executor or ("machine",))
+    with subjects_speak_on_stderr():
+        writers, readers, judged = _subjects(arguments, domain.dtypes, device)
+        writers = [w.on_tier(tier) if isinstance(w, MachineWriter) else w for w in writers]
+        writers = with_executors(writers, executors, device)
+        # One process holds the GPU.
+        jobs = (arguments.jobs or default_jobs()) if device is None else 1
+        kernels = [] if writers else [r for r in readers if isinstance(r, AttentionKernel)]
         with progress_bar() as progress:
-            verdict = run_verdict(
-                writers,
-                readers,
-                domain,
-                judged_readers=judged,
-                jobs=arguments.jobs or default_jobs(),
-                progress=progress,
-            )
+            if kernels:
+                verdict = kernel_verdict(kernels, _asked(arguments), jobs, progress)
+            else:
+                verdict = run_verdict(
+                    writers, readers, domain, judged_readers=judged, jobs=jobs, progress=progress
+                )
     code = exit_code(verdict, arguments.require)
     written = document.write_files(verdict, code, directory) if directory is not None else ()
     if arguments.json:
         sys.stdout.write(document.as_json(verdict, code))
     else:
-        sections = outline(verdict, code, terminal.FAULTS_PER_SUBJECT)
+        sections = kerneltable.sections(verdict) if kernels else []
+        sections += outline(verdict, code, terminal.FAULTS_PER_SUBJECT)
         terminal.show(sections, terminal.console())
+        if arguments.tier is not None:
+            print(executed_by(verdict.launches), file=sys.stderr)
         for path in written:
-            print(f"wrote {path}", file=sys.stderr)
+            print(printable(f"wrote {path}"), file=sys.stderr)
     return code
 
 
@@ -81,8 +98,8 @@ def exit_code(verdict: Verdict, require: str | None) -> int:
     return 0 if complete else _NOTHING_RAN
 
 
-def _domain(arguments: argparse.Namespace) -> Domain:
-    """The domain that is named, with what was asked for in place of its own; each value once."""
+def _asked(arguments: argparse.Namespace) -> dict[str, tuple[object, ...]]:
+    """The fields of Domain that were asked for, each value once."""
     asked = {
         "head_sizes": arguments.head_size,
         "num_heads": arguments.num_heads,
@@ -90,19 +107,45 @@ def _domain(arguments: argparse.Namespace) -> Domain:
         "cache_layouts": arguments.cache_layout,
         "dtypes": arguments.dtype,
     }
-    chosen = {name: tuple(dict.fromkeys(values)) for name, values in asked.items() if values}
-    return replace(WHOLE_DOMAIN if arguments.domain == "whole" else DEFAULT_DOMAIN, **chosen)
+    return {name: tuple(dict.fromkeys(values)) for name, values in asked.items() if values}
+
+
+def _domain(arguments: argparse.Namespace) -> Domain:
+    """The domain that is named, with what was asked for in place of its own."""
+    named = WHOLE_DOMAIN if arguments.domain == "whole" else DEFAULT_DOMAIN
+    return replace(named, **_asked(arguments))  # type: ignore[arg-type]
+
+
+def _executors(asked: Sequence[str]) -> tuple[Sequence[str], Device | None]:
+    """What executes machine code, and the GPU among it.
+
+    Where there is no GPU the machine goes on alone and says so. Raises NothingRan where nothing but
+    the GPU was asked for.
+    """
+    if "cuda" not in asked:
+        return asked, None
+    try:
+        return asked, find_device()
+    except NothingRan as error:
+        if "machine" not in asked:
+            raise
+        print(printable(f"not executed on a GPU: {error}"), file=sys.stderr)
+        return ("machine",), None
 
 
 def _subjects(
-    arguments: argparse.Namespace, dtypes: Sequence[str]
+    arguments: argparse.Namespace, dtypes: Sequence[str], device: Device | None
 ) -> tuple[list[Writer], list[Reader], frozenset[str]]:
-    """The writers, the readers, and the ids of the readers whose disagreement is a fault."""
+    """The writers, the readers, and the ids of the readers whose disagreement is a fault.
+
+    Attention kernels that are asked for alone are judged alone: then there is no writer.
+    """
     archs, options = arguments.arch or (), artifact_options(arguments)
     specs = list(arguments.writers)
     if arguments.vllm is not None:
         specs += [str(path) for path in built_extensions(arguments.vllm)]
-    writers = writers_from_specs(specs, archs, dtypes, options)
+    own_arch = device.arch if device is not None else None
+    writers = writers_from_specs(specs, archs, dtypes, options, own_arch)
     writers = [_handed(writer, arguments.cache_tensor) for writer in writers]
     readers = readers_from_specs(arguments.reader, options)
     judged = frozenset(reader.info.id for reader in readers)
@@ -111,7 +154,9 @@ def _subjects(
     if arguments.vllm is not None:
         flags = arguments.vllm_flags or ""
         readers = [*readers, *checkout_readers(arguments.vllm, arguments.vllm_python, flags)]
-    return writers or default_writers(archs, dtypes), readers, judged
+    if readers and not specs and all(isinstance(r, AttentionKernel) for r in readers):
+        return [], readers, judged
+    return writers or default_writers(archs, dtypes, own_arch), readers, judged
 
 
 def _handed(writer: Writer, order: str) -> Writer:
@@ -134,24 +179,6 @@ def artifact_options(arguments: argparse.Namespace) -> ArtifactOptions:
         offline=arguments.offline,
         notify=lambda text: print(text, file=sys.stderr),
     )
-
-
-@contextmanager
-def _subjects_speak_on_stderr() -> Iterator[None]:
-    """Let standard output be standard error meanwhile: results alone belong on the former.
-
-    A subject may print from Python, from C or from another process, so it is the descriptor that
-    is exchanged.
-    """
-    sys.stdout.flush()
-    kept = os.dup(1)
-    try:
-        os.dup2(2, 1)
-        yield
-    finally:
-        sys.stdout.flush()
-        os.dup2(kept, 1)
-        os.close(kept)
 
 
 @contextmanager

@@ -73,8 +73,15 @@ class StoreEvent:
 
     def byte_values(self) -> U8:
         """Value of every byte stored, uint8 [n, size]."""
-        words = np.stack(self.words, axis=1)
-        return np.ascontiguousarray(words).view(np.uint8)[:, : self.size]
+        words = np.empty((self.address.size, len(self.words)), np.uint32)
+        for column, word in enumerate(self.words):
+            words[:, column] = word
+        return words.view(np.uint8)[:, : self.size]
+
+    def part(self, keep: Mask) -> StoreEvent:
+        """The stores for which ``keep`` [n] holds."""
+        words = tuple(word[keep] for word in self.words)
+        return StoreEvent(self.pc, self.size, self.lane[keep], self.address[keep], words)
 
 
 def _view(data: U8, size: int) -> NDArray[np.unsignedinteger]:
@@ -140,6 +147,15 @@ class Memory:
         self.regions.append(region)
         self._next += -(-(raw.size + GAP) // 512) * 512
         return region
+
+    def forget(self) -> None:
+        """Forget all stores: those logged, and which bytes they gave a value. Contents stay."""
+        self.stores.clear()
+        self.strays.clear()
+        self._logged = 0
+        for region in self.regions:
+            if region.initialised is not None:
+                region.initialised[:] = False
 
     def region(self, name: str) -> Region:
         """The region called ``name``; UsageError where there is none."""
@@ -237,21 +253,16 @@ class Memory:
         for region in self.regions:
             inside = self._inside(region, event.address, event.size)
             if region.writable and inside.any():
-                self._store_to(region, _part(event, inside))
+                self._store_to(region, event.part(inside))
                 left &= ~inside
         if left.any():
-            self.strays.append(_part(event, left))
+            self.strays.append(event.part(left))
 
     def _store_to(self, region: Region, event: StoreEvent) -> None:
         offset = (event.address - np.uint64(region.base)).astype(np.int64)
         scatter(region.data, offset, event.size, event.words)
         if region.initialised is not None:
             mark(region.initialised, offset, event.size)
-
-
-def _part(event: StoreEvent, keep: Mask) -> StoreEvent:
-    words = tuple(word[keep] for word in event.words)
-    return StoreEvent(event.pc, event.size, event.lane[keep], event.address[keep], words)
 
 
 class Window:

@@ -298,8 +298,5 @@ def split_tags(events: list[StoreEvent]) -> tuple[list[StoreEvent], list[StoreEv
         high = event.address >= np.uint64(SHADOW)
         for keep, found in ((~high, stores), (high, tags)):
             if keep.any():
-                words = tuple(word[keep] for word in event.words)
-                found.append(
-                    StoreEvent(event.pc, event.size, event.lane[keep], event.address[keep], words)
-                )
+                found.append(event.part(keep))
     return stores, tags

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ LOCAL_WINDOW = 0x7E00_0100_0000
 """Where local memory begins for a pointer that may point anywhere; no region is mapped there."""
 
 
+@cache
 def architecture(arch: str) -> int:
     """The number of an architecture name: 100 for "sm_100a"."""
     return int("".join(c for c in arch if c.isdigit()))
@@ -38,9 +40,11 @@ def architecture(arch: str) -> int:
 class ConstantBank:
     """Constant memory of one launch: the bytes known to be there, by bank."""
 
-    def __init__(self, banks: dict[int, bytes], known: NDArray[np.bool_]) -> None:
-        self._words = {b: np.frombuffer(data, dtype=np.uint32) for b, data in banks.items()}
-        self._known = known
+    def __init__(self, banks: dict[int, bytearray], known: Mask) -> None:
+        self.words = {b: np.frombuffer(data, dtype=np.uint32) for b, data in banks.items()}
+        """The words of each bank."""
+        self.known = known
+        """Which bytes of bank 0 are known: bool [its size], not to be written to."""
 
     @classmethod
     def of(
@@ -55,38 +59,45 @@ class ConstantBank:
 
         `driver` are further bytes of bank 0 by offset.
         """
-        bank = bytearray(-(-(function.param_base + len(params) + 64) // 16) * 16)
-        bank = bytearray(max(len(bank), 0x400))
-        known = np.zeros(len(bank), dtype=bool)
-
-        def put(offset: int, data: bytes) -> None:
-            bank[offset : offset + len(data)] = data
-            known[offset : offset + len(data)] = True
-
         number = architecture(function.arch)
         words = _DRIVER_WORDS[number >= 100]
-        put(words["ntid"], struct.pack("<3I", *block))
-        put(words["nctaid"], struct.pack("<3I", *grid))
-        put(words["local_window"], struct.pack("<Q", LOCAL_WINDOW))
-        put(words["stack"], struct.pack("<I", function.local_bytes))
-        put(_DESCRIPTOR.get(number, _BLACKWELL_DESCRIPTOR), bytes(8))
-        put(function.param_base, params)
-        for offset, data in (driver or {}).items():
-            put(offset, data)
-        padded = {b: data + bytes(-len(data) % 4) for b, data in function.constants.items()}
-        return cls({**padded, 0: bytes(bank)}, known)
+        filled = {
+            words["ntid"]: struct.pack("<3I", *block),
+            words["nctaid"]: struct.pack("<3I", *grid),
+            words["local_window"]: struct.pack("<Q", LOCAL_WINDOW),
+            words["stack"]: struct.pack("<I", function.local_bytes),
+            _DESCRIPTOR.get(number, _BLACKWELL_DESCRIPTOR): bytes(8),
+            function.param_base: params,
+            **(driver or {}),
+        }
+        size = max(0x400, -(-(function.param_base + len(params) + 64) // 16) * 16)
+        bank = bytearray(size)
+        for offset, data in filled.items():
+            bank[offset : offset + len(data)] = data
+        known = _known(size, tuple((offset, len(data)) for offset, data in filled.items()))
+        padded = {b: bytearray(d + bytes(-len(d) % 4)) for b, d in function.constants.items()}
+        return cls({**padded, 0: bank}, known)
 
     def load(self, bank: int, offset: NDArray[np.uint32]) -> Any:
         """The words at byte offsets (a scalar or an array); MachineFault where nothing is known."""
-        words = self._words.get(bank)
+        words = self.words.get(bank)
         index = offset >> np.uint32(2)
         if words is None or (index >= words.size).any():
             raise MachineFault(f"reads constant bank {bank} at {offset!r}, beyond what is known")
-        if bank == 0 and not self._known[offset].all():
+        if bank == 0 and not self.known[offset].all():
             raise MachineFault(
                 f"reads driver constant c[0][{int(np.min(offset)):#x}], not modelled"
             )
         return words[index]
+
+
+@lru_cache(maxsize=64)
+def _known(size: int, filled: tuple[tuple[int, int], ...]) -> Mask:
+    """Which of so many bytes are filled, by pieces of an offset and a length."""
+    known = np.zeros(size, dtype=bool)
+    for offset, length in filled:
+        known[offset : offset + length] = True
+    return known
 
 
 def shuffle_source(

@@ -10,9 +10,10 @@ from copy import copy
 from typing import Any
 
 from oracle.machine.ir import Function
-from oracle.machine.launch import Program, Statistics
+from oracle.machine.launch import Statistics
 from oracle.machine.primitives import RcpModel, rcp_exact
 from oracle.machine.reciprocal_table import rcp_model
+from oracle.machine.tiers import TieredProgram
 from oracle.reference import reference_write
 from oracle.requests import Stored, StoreRequest
 from oracle.subjects.base import Writer
@@ -20,7 +21,7 @@ from oracle.subjects.binary import MachineWriter
 from oracle.subjects.reference import ReferenceWriter
 
 
-class _ModelledProgram(Program):
+class _ModelledProgram(TieredProgram):
     """A program every launch of which uses one model of the reciprocal."""
 
     def __init__(self, function: Function, rcp: RcpModel) -> None:
@@ -28,7 +29,7 @@ class _ModelledProgram(Program):
         self._rcp = rcp
 
     def launch(self, *arguments: Any, **options: Any) -> Statistics:
-        """As Program.launch, whatever model it is asked for."""
+        """As TieredProgram.launch, whatever model it is asked for."""
         return super().launch(*arguments, **{**options, "rcp": self._rcp})
 
 

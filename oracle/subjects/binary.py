@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oracle.errors import UsageError
 from oracle.geometry import CacheGeometry
-from oracle.machine.cubin import Cubin
-from oracle.machine.launch import Program
+from oracle.machine.cubin import Cubin, KernelInfo
 from oracle.machine.lower import lower
 from oracle.machine.memory import MachineFault, Memory, StoreEvent
 from oracle.machine.primitives import RCP_MODELS
-from oracle.machine.tiers import TieredProgram
-from oracle.requests import ByteStores, Stored, StoreRequest
+from oracle.machine.tiers import Answer, TieredProgram
+from oracle.requests import Stored, StoreRequest
 from oracle.subjects.base import SubjectInfo
-from oracle.subjects.store_abi import StoreLaunch, unsupported_params
+from oracle.subjects.store_abi import StoreLaunch, inputs, unsupported_params
+from oracle.subjects.storelog import ByteLog, begins
 
 HostCheck = Callable[[CacheGeometry, str], str | None]
+Execution = Callable[[Cubin, KernelInfo, StoreLaunch, StoreRequest], Stored]
+"""Performs a launch of a kernel for a request."""
 
 
 def no_check(geometry: CacheGeometry, dtype: str) -> str | None:
@@ -46,16 +48,11 @@ class StoreMemory(Memory):
         """Log and perform one store; strays and misaligned ones are recorded."""
         bad = event.address & np.uint64(event.size - 1) != 0
         if bad.any():
-            apart = _part(event, bad)
+            apart = event.part(bad)
             self.stores.append(apart)
             self.misaligned.append(apart)
-            event = _part(event, ~bad)
+            event = event.part(~bad)
         super().store(event)
-
-
-def _part(event: StoreEvent, keep: NDArray[np.bool_]) -> StoreEvent:
-    words = tuple(word[keep] for word in event.words)
-    return StoreEvent(event.pc, event.size, event.lane[keep], event.address[keep], words)
 
 
 class MachineWriter:
@@ -78,7 +75,10 @@ class MachineWriter:
         self._kernel = cubin.kernel(kernel)
         self._host_check = host_check
         self._rcp = rcp
-        self._hastened = False
+        self._tier: str | None = None
+        self._log = ByteLog()
+        self._elsewhere: Execution | None = None
+        self.twin: Self | None = None
         reason = unsupported_params(self._kernel)
         if reason is not None:
             raise UsageError(f"kernel {kernel} cannot be launched: {reason}")
@@ -88,15 +88,29 @@ class MachineWriter:
         return {name: value for name, value in self.__dict__.items() if name != "program"}
 
     @cached_property
-    def program(self) -> Program | TieredProgram:
+    def program(self) -> TieredProgram:
         """The kernel, lowered and ready to launch. Raises Unsupported."""
-        function = lower(self._cubin, self._kernel.name)
-        return TieredProgram(function) if self._hastened else Program(function)
+        return TieredProgram(lower(self._cubin, self._kernel.name), self._tier)
 
-    def hastened(self) -> Self:
-        """The same writer for very many launches: they become native code where that can be had."""
+    def on_tier(self, tier: str) -> Self:
+        """The same writer on one of the machine's tiers (`oracle.machine.tiers`)."""
         other = copy(self)
-        other._hastened = True
+        other._tier = tier
+        other.__dict__.pop("program", None)
+        return other
+
+    @property
+    def answered(self) -> Counter[Answer]:
+        """How many launches so far each tier has executed in this process, and why it did."""
+        return Counter(self.program.answered) if "program" in self.__dict__ else Counter()
+
+    def executed_by(self, elsewhere: Execution, info: SubjectInfo, twin: Self | None) -> Self:
+        """The same kernel and host side, executed by something else than the machine.
+
+        `twin` is the one on the machine that every byte is to be compared with, if any.
+        """
+        other = copy(self)
+        other.info, other.twin, other._elsewhere = info, twin, elsewhere
         other.__dict__.pop("program", None)
         return other
 
@@ -120,37 +134,35 @@ class MachineWriter:
         """The launch the host side makes of a store of so many tokens."""
         return StoreLaunch.of(geometry, tokens)
 
+    def map(self, request: StoreRequest, memory: Memory) -> bytes:
+        """Map what the launch for a request works on into a memory; the kernel's parameters."""
+        launch = self.launch(request.geometry, request.slot_mapping.size)
+        addresses = {name: memory.map(name, data).base for name, data in inputs(request).items()}
+        cache = memory.map("cache", request.cache, writable=True, initialised=False)
+        addresses |= launch.cache_addresses(request.geometry, cache.base)
+        return launch.params(self._kernel, addresses)
+
     def write(self, request: StoreRequest) -> Stored:
         """Run the kernel over the request; every byte stored is reported, strays included."""
-        geometry = request.geometry
-        memory = StoreMemory()
-        inputs: dict[str, NDArray[Any]] = {
-            "key": request.key,
-            "value": request.value,
-            "slot_mapping": request.slot_mapping,
-            "k_scale": np.array([request.k_scale], np.float32),
-            "v_scale": np.array([request.v_scale], np.float32),
-        }
-        addresses = {name: memory.map(name, data).base for name, data in inputs.items()}
-        cache = memory.map("cache", request.cache, writable=True, initialised=False)
-        launch = self.launch(geometry, request.slot_mapping.size)
+        launch = self.launch(request.geometry, request.slot_mapping.size)
         self._check_block(launch.block)
-        for side, prefix in (("K", "key"), ("V", "value")):
-            addresses[f"{prefix}_data"] = cache.base + geometry.side_base(side)
-            addresses[f"{prefix}_scale"] = addresses[f"{prefix}_data"] + launch.scale_base
+        if self._elsewhere is not None:
+            return self._elsewhere(self._cubin, self._kernel, launch, request)
+        memory = StoreMemory()
+        params = self.map(request, memory)
         if launch.tokens:
-            params = launch.params(self._kernel, addresses)
             self.program.launch(
                 launch.grid, launch.block, params, memory, rcp=RCP_MODELS[self._rcp]
             )
+        cache = memory.region("cache")
         faults = (
             *(f"{_in_words(memory, event)}, misaligned" for event in memory.misaligned),
             *(_in_words(memory, event) for event in memory.strays),
         )
-        misaligned = [_offsets(event, cache.base) for event in memory.misaligned]
+        misaligned = [begins(event, cache.base) for event in memory.misaligned]
         return Stored(
             cache.bytes.copy(),
-            _byte_stores(memory.stores, cache.base),
+            self._log.of(memory.stores, cache.base),
             faults,
             np.concatenate([np.zeros(0, np.int64), *misaligned]),
         )
@@ -159,28 +171,6 @@ class MachineWriter:
 def _in_words(memory: Memory, event: StoreEvent) -> str:
     where = memory.describe(int(event.address[0]))
     return f"pc {event.pc:#06x} stores {event.size} bytes at {where}"
-
-
-def _offsets(event: StoreEvent, base: int) -> NDArray[np.int64]:
-    """Where an event's stores begin, counted from an address; they may lie before it."""
-    return (event.address - np.uint64(base)).astype(np.int64)
-
-
-def _byte_stores(events: list[StoreEvent], base: int) -> ByteStores:
-    if not events:
-        return ByteStores(np.zeros(0, np.int64), np.zeros(0, np.uint8))
-    count = sum(event.address.size * event.size for event in events)
-    offset, value = np.empty(count, np.int64), np.empty(count, np.uint8)
-    start = 0
-    for event in events:
-        shape = event.address.size, event.size
-        stop = start + event.address.size * event.size
-        np.add.outer(
-            _offsets(event, base), np.arange(event.size), out=offset[start:stop].reshape(shape)
-        )
-        value[start:stop].reshape(shape)[:] = event.byte_values()
-        start = stop
-    return ByteStores(offset, value)
 
 
 def artifact_digest(data: bytes) -> str:

@@ -12,7 +12,8 @@ package.module:function[,…]    a dequantiser as a reader (`oracle.subjects.deq
 PATH.cubin[:KERNEL]            a store kernel of a cubin
 vllm==VERSION                  vLLM's store kernels, from the wheel of a release
 PATH                           the same from a wheel, a shared object or an installed package
-package.module:function        a Python function called like `reshape_and_cache_flash`
+package.module:function[@cuda] a Python function called like `reshape_and_cache_flash`, its
+                               tensors on the GPU
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from oracle.subjects.store_abi import unsupported_params
 from oracle.subjects.vllm import writers_from_artifact
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_STORE_FUNCTION = re.compile(rf"{_FUNCTION.pattern}(?:@cuda)?")
 _BUILT = re.compile(r"(store[^@]*)@(sm_\w+)/(bf16|fp16)")
 _Subject = TypeVar("_Subject", Writer, Reader)
 _ARTIFACTS = (".whl", ".zip", ".so", ".fatbin")
@@ -50,20 +52,27 @@ def writers_from_specs(
     archs: Sequence[str],
     dtypes: Sequence[str],
     options: ArtifactOptions | None = None,
+    default_arch: str | None = None,
 ) -> list[Writer]:
-    """The writers that specs name; `archs` (none: each contract's own) and `dtypes` to build for.
+    """The writers that specs name; `archs` and `dtypes` to build for.
 
-    `options` say where releases come from. Raises UsageError for a spec nobody understands or an
-    artefact that is no store kernel, NothingRan where an artefact holds none.
+    Without `archs` the store kernel is built for `default_arch`, or else for each contract's own;
+    artefacts are searched as they are. `options` say where releases come from. Raises UsageError
+    for a spec nobody understands or an artefact that is no store kernel, NothingRan where an
+    artefact holds none.
     """
     writers: list[Writer] = []
     for spec in specs:
-        writers += _writers(spec, archs, dtypes, options or ArtifactOptions())
+        writers += _writers(spec, archs, dtypes, options or ArtifactOptions(), default_arch)
     return _distinct(writers)
 
 
 def _writers(
-    spec: str, archs: Sequence[str], dtypes: Sequence[str], options: ArtifactOptions
+    spec: str,
+    archs: Sequence[str],
+    dtypes: Sequence[str],
+    options: ArtifactOptions,
+    default_arch: str | None,
 ) -> list[Writer]:
     kind, _, rest = spec.partition(":")
     path, kernel = _cubin_path(spec)
@@ -74,15 +83,16 @@ def _writers(
     built = _BUILT.fullmatch(spec)
     if built is not None:
         # The id that a report prints: one build of the store kernel.
-        return _writers(built[1], (built[2],), (built[3],), options)
+        return _writers(built[1], (built[2],), (built[3],), options, None)
     if kind == "store" or kind in STORE_CONTRACTS:
-        return _store_writers(spec, kind, rest, archs, dtypes)
+        chosen = archs or ((default_arch,) if default_arch else ())
+        return _store_writers(spec, kind, rest, chosen, dtypes)
     if kind == "reference":
         k, v, search = _layouts_and_search(spec, _options(spec, rest, ("k", "v", "search")))
         info = SubjectInfo(spec, "writer", f"specification: K {k}, V {v}", "reference",
                            declared={"K": k, "V": v}, scale_search=search)  # fmt: skip
         return [ReferenceWriter(info, k, v)]
-    if _FUNCTION.fullmatch(spec):
+    if _STORE_FUNCTION.fullmatch(spec):
         return [CallableWriter(spec)]
     raise UsageError(
         f"no writer is called {spec!r}: give store, reference:k=…,v=…, vllm==VERSION, the path of "
@@ -109,7 +119,7 @@ def readers_from_specs(
             info = SubjectInfo(spec, "reader", name, "reference", declared={"K": k, "V": v})
             readers.append(ReferenceReader(info, k, v))
         elif (source := parse_source(spec)) is not None:
-            readers += readers_of(source, releases.wheel_dir, releases.offline)
+            readers += readers_of(source, releases)
         elif kind == "split":
             name, _, layouts = rest.partition(",")
             k, v, _ = _layouts_and_search(spec, _options(spec, layouts, ("k", "v")))
@@ -125,11 +135,14 @@ def readers_from_specs(
     return _distinct(readers)
 
 
-def default_writers(archs: Sequence[str], dtypes: Sequence[str]) -> list[Writer]:
+def default_writers(
+    archs: Sequence[str], dtypes: Sequence[str], default_arch: str | None = None
+) -> list[Writer]:
     """The store kernel under each of its contracts, and the specification of each."""
     promised = [contract(name, "writer") for name in STORE_CONTRACTS]
     references = [f"reference:k={c.k},v={c.v}" for c in promised]
-    return writers_from_specs(["store", *references], archs, dtypes)
+    specs = ["store", *references]
+    return writers_from_specs(specs, archs, dtypes, default_arch=default_arch)
 
 
 def default_readers() -> list[Reader]:

@@ -16,7 +16,6 @@ from oracle.machine.memory import MachineFault, Memory
 from oracle.machine.primitives import RcpModel, rcp_exact
 from oracle.requests import StoreRequest
 from oracle.subjects.binary import MachineWriter
-from oracle.subjects.store_abi import StoreLaunch
 
 Dim = tuple[int, int, int]
 
@@ -76,22 +75,18 @@ def compare(
     return differences(expected, got), expected
 
 
-def store_memory(request: StoreRequest) -> tuple[Memory, dict[str, int]]:
-    """The memory of a store and the addresses of its parameters, as `MachineWriter` maps them."""
-    memory = Memory()
-    inputs: dict[str, Any] = {
-        "key": request.key,
-        "value": request.value,
-        "slot_mapping": request.slot_mapping,
-        "k_scale": np.array([request.k_scale], np.float32),
-        "v_scale": np.array([request.v_scale], np.float32),
-    }
-    addresses = {name: memory.map(name, data).base for name, data in inputs.items()}
-    cache = memory.map("cache", request.cache, writable=True, initialised=False)
-    for side, prefix in (("K", "key"), ("V", "value")):
-        addresses[f"{prefix}_data"] = cache.base + request.geometry.side_base(side)
-        addresses[f"{prefix}_scale"] = cache.base + request.geometry.scale_base(side)
-    return memory, addresses
+def mapped(
+    writer: MachineWriter, request: StoreRequest
+) -> tuple[Callable[[], Memory], Dim, Dim, bytes]:
+    """What `compare` takes for a store: fresh memory, grid, block and parameters."""
+
+    def memory() -> Memory:
+        made = Memory()
+        writer.map(request, made)
+        return made
+
+    launch = writer.launch(request.geometry, request.slot_mapping.size)
+    return memory, launch.grid, launch.block, writer.map(request, Memory())
 
 
 def compare_store(
@@ -99,13 +94,8 @@ def compare_store(
     rcp: RcpModel = rcp_exact, jobs: int = 1, **options: Any,
 ) -> tuple[list[str], Outcome]:  # fmt: skip
     """A store on both tiers."""
-    launch = StoreLaunch.of(request.geometry, request.slot_mapping.size)
-    _, addresses = store_memory(request)
-    params = launch.params(writer._kernel, addresses)
-    return compare(
-        writer.program, compiled, lambda: store_memory(request)[0], launch.grid, launch.block,
-        params, jobs, rcp=rcp, **options,
-    )  # fmt: skip
+    numpy = writer.program.numpy
+    return compare(numpy, compiled, *mapped(writer, request), jobs, rcp=rcp, **options)
 
 
 def wild_request(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +13,7 @@ import pytest
 from handmade_ir import Code, filled, kernel, leave, parameters
 
 from oracle import diskcache
-from oracle.machine.compiled import build
+from oracle.machine.compiled import build, lock
 from oracle.machine.ir import Function
 from oracle.machine.memory import Memory
 
@@ -70,13 +73,41 @@ def test_a_damaged_entry_is_built_anew(own_cache: Path, damage: bytes | None) ->
 def test_a_foreign_entry_is_built_anew(own_cache: Path) -> None:
     """A whole entry of another kernel under this one's name is not run."""
     other, mine = (build.Build(constant_store(n)) for n in (7, 8))
-    other.group()
+    other.code("group")
     payload = diskcache.load(other.key("group"), ".native")
     assert payload is not None
     diskcache.store(mine.key("group"), ".native", payload)
     program = CompiledProgram(constant_store(8))
     assert program.build.seconds > 0
     assert stored(program) == 8
+
+
+def test_an_entry_that_is_no_object_is_built_anew(own_cache: Path) -> None:
+    mine = build.Build(constant_store(13))
+    key = mine.key("group")
+    diskcache.store(key, ".native", key.encode() + mine.code("group")[:200])
+    program = CompiledProgram(constant_store(13))
+    assert program.build.seconds > 0
+    assert stored(program) == 13
+    assert CompiledProgram(constant_store(13)).build.seconds == 0
+
+
+def test_of_several_processes_one_compiles(own_cache: Path) -> None:
+    held = lock.take(wait=False)
+    assert held is not None
+    script = "import test_build as t; p = t.CompiledProgram(t.constant_store(14)); " + (
+        "print(t.stored(p), p.build.seconds > 0)"
+    )
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(2)
+    ]
+    os.close(held)
+    told = sorted(process.communicate(timeout=120)[0] for process in started)
+    assert told == ["14 False\n", "14 True\n"]
 
 
 def test_what_the_key_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,15 @@ from handmade_ir import Code, filled, kernel, leave, parameters
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oracle.machine import memory
 from oracle.machine.builder import I32, I64
-from oracle.machine.compiled import ifconvert
+from oracle.machine.compiled import chunks, ifconvert
 from oracle.machine.ir import Function, Terminator, Value
 from oracle.machine.launch import Program
 from oracle.machine.memory import Memory
 
 pytest.importorskip("llvmlite", reason="the compiled tier needs llvmlite: pip install -e .[fast]")
+from oracle.machine.compiled import runtime
 from oracle.machine.compiled.build import NotCompiled, refusal
 from oracle.machine.compiled.runtime import CompiledProgram
 
@@ -212,6 +214,18 @@ def test_the_log_grows_and_the_next_launch_has_room() -> None:
     case.agree(grid=3)
 
 
+@pytest.mark.parametrize(("limit", "fault"), [(8 * 240 + 240, False), (8 * 240 + 239, True)])
+def test_too_many_stores_are_a_fault(
+    monkeypatch: pytest.MonkeyPatch, limit: int, fault: bool
+) -> None:
+    for module in (memory, chunks, runtime):
+        monkeypatch.setattr(module, "MAX_LOGGED", limit)
+    case = Case(counted_loop(lambda c: c.word(8)))
+    outcome = case.agree(grid=6)
+    assert (outcome.fault is not None) == fault
+    assert not fault or f"over {limit} stores in one launch" in str(outcome.fault)
+
+
 @pytest.mark.parametrize("jobs", [1, 2, 3])
 @pytest.mark.parametrize("chunk_lanes", [40, 100, 16384])
 def test_no_split_changes_anything(jobs: int, chunk_lanes: int) -> None:
@@ -267,7 +281,7 @@ def test_constants_nobody_knows_fault_only_where_they_are_read() -> None:
 
     case = Case(reads(False))
     assert case.agree().fault is None
-    assert case.compiled.tier == "numpy: a constant that nothing is known of"
+    assert case.compiled.reason == "a constant that nothing is known of"
     assert "not modelled" in str(Case(reads(True)).agree().fault)
 
 
@@ -277,7 +291,7 @@ def test_an_unknown_model_of_the_reciprocal_is_left_to_numpy_lanes() -> None:
     case.compiled.launch(
         (1, 1, 1), (32, 1, 1), parameters(*bases), memory, rcp=lambda a: np.float32(1) / a
     )
-    assert case.compiled.tier.startswith("numpy: ")
+    assert case.compiled.reason
 
 
 def test_without_the_log_memory_is_the_same() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oracle.machine.compiled.pool import ALIGNMENT, BufferPool, arrays, bytes_of
+from oracle.machine.compiled.pool import BufferPool
 
 SIZE = 1 << 16
 
@@ -31,13 +31,3 @@ def test_what_exceeds_the_limit_is_not_kept() -> None:
     buffers = [pool.take(SIZE) for _ in range(3)]
     del buffers
     assert sum(map(len, pool._free.values())) == 1
-
-
-def test_arrays_lie_apart_in_a_buffer() -> None:
-    shapes = ((np.uint64, (3, 5)), (np.uint8, (1,)), (np.uint32, (7,)))
-    parts = arrays(BufferPool().take(bytes_of(*shapes)), *shapes)
-    for value, part in enumerate(parts):
-        part[...] = value
-        assert (address(part) - address(parts[0])) % ALIGNMENT == 0
-    assert [part.dtype for part in parts] == [np.uint64, np.uint8, np.uint32]
-    assert [np.unique(part).tolist() for part in parts] == [[0], [1], [2]]

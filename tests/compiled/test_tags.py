@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agreement import compare, store_memory, wild_request
+from agreement import compare, mapped, wild_request
 from handmade_ir import Code, filled, kernel, leave, parameters
 from numpy.typing import NDArray
 
@@ -22,7 +22,6 @@ from oracle.quantize import ScaleSearch
 from oracle.requests import StoreRequest
 from oracle.subjects.binary import MachineWriter
 from oracle.subjects.source import store_writer
-from oracle.subjects.store_abi import StoreLaunch
 
 Bytes = NDArray[np.uint8]
 GEOMETRY = CacheGeometry(2, 16, 2, 64, "HND")
@@ -39,19 +38,14 @@ def tagged(arch: str, dtype: str, search: str) -> Program:
     return Program(with_tags(writer(arch, dtype, search).program.function))
 
 
-def launch_of(which: tuple[str, str, str], request: StoreRequest) -> tuple[Any, ...]:
-    launch = StoreLaunch.of(request.geometry, request.slot_mapping.size)
-    _, addresses = store_memory(request)
-    return launch.grid, launch.block, launch.params(writer(*which)._kernel, addresses)
-
-
 def stores(
     which: tuple[str, str, str], request: StoreRequest, labels: dict[str, Bytes]
 ) -> list[tuple[StoreEvent, StoreEvent]]:
     """Each store of a launch with the store of its tags."""
-    memory, _ = store_memory(request)
+    fresh, *launch = mapped(writer(*which), request)
+    memory = fresh()
     map_tags(memory, labels)
-    tagged(*which).launch(*launch_of(which, request)[:2], launch_of(which, request)[2], memory)
+    tagged(*which).launch(*launch, memory)
     data, tags = split_tags(memory.stores)
     for store, tag in zip(data, tags, strict=True):
         assert np.array_equal(store.address + np.uint64(SHADOW), tag.address)
@@ -94,13 +88,13 @@ def test_a_changed_byte_changes_only_what_has_its_tag(which: tuple[str, str, str
     noise = np.random.default_rng(3)
     request = wild_request(GEOMETRY, which[1], 1, 4, (0.02, 0.03))
     place = np.arange(request.key.nbytes) % GROUP_BYTES
-    program = writer(*which).program
-    grid, block, params = launch_of(which, request)
+    program = writer(*which).program.numpy
+    fresh, *launch = mapped(writer(*which), request)
 
     def image(key: Bytes) -> list[Bytes]:
-        memory, _ = store_memory(request)
+        memory = fresh()
         memory.region("key").data[: key.size] = key
-        program.launch(grid, block, params, memory)
+        program.launch(*launch, memory)
         return [event.byte_values() for event in memory.stores]
 
     original = request.key.reshape(-1).view(np.uint8)
@@ -127,15 +121,15 @@ def test_both_tiers_give_the_same_tags() -> None:
     request = wild_request(GEOMETRY, which[1], 5, 5, (0.02, 0.03))
     labels = {"key": np.arange(request.key.nbytes).astype(np.uint8)}
 
+    fresh, *launch = mapped(writer(*which), request)
+
     def memory() -> Memory:
-        made, _ = store_memory(request)
+        made = fresh()
         map_tags(made, labels)
         return made
 
     program = tagged(*which)
-    found, _ = compare(
-        program, CompiledProgram(program.function), memory, *launch_of(which, request)
-    )
+    found, _ = compare(program, CompiledProgram(program.function), memory, *launch)
     assert not found
 
 

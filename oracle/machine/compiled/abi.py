@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ctypes
-from ctypes import c_uint64, c_void_p
+from ctypes import c_char, c_uint64, c_void_p
+from typing import Any
+
+from numpy.typing import NDArray
 
 MAX_BANKS = 16
 """Constant banks a kernel can name."""
@@ -33,8 +36,9 @@ class Site(ctypes.Structure):
 
     Accesses at `base` + i * (size of the access) for i below `count` are in bounds. The log holds
     `records` of at most `capacity` vectors of lanes: addresses, words (all first words, then all
-    second ones), and for each record its first lane, the bits of its lanes, and its place in the
-    order of the stores of these lanes.
+    second ones), and heads of two words of 64 bits (all first words, then all second ones): the
+    first lane of a record; the bits of its lanes in the lower half of the other, and in the upper
+    half its place in the order of the stores of these lanes.
     """
 
     _fields_ = (
@@ -46,9 +50,7 @@ class Site(ctypes.Structure):
         ("capacity", c_uint64),
         ("address", c_void_p),
         ("words", c_void_p),
-        ("lane", c_void_p),
-        ("mask", c_void_p),
-        ("order", c_void_p),
+        ("heads", c_void_p),
     )
 
 
@@ -90,6 +92,11 @@ FINISH_LANE = ctypes.CFUNCTYPE(
     c_uint64,
 )  # fmt: skip
 """finish_lane(context, cta, first thread, lane, address, registers, steps, order) -> status."""
+
+
+def address_of(array: NDArray[Any]) -> int:
+    """Where the memory of an array begins, which has to be contiguous and writable."""
+    return ctypes.addressof(c_char.from_buffer(array.data)) if array.size else 0
 
 
 def offset(structure: type[ctypes.Structure], field: str) -> int:

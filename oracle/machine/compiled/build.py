@@ -16,16 +16,17 @@ from typing import Any
 
 from oracle import diskcache
 from oracle.errors import OracleError
+from oracle.machine.compiled.chunklog import LogShape, StoreSite
 from oracle.machine.compiled.emit import Emitter
 from oracle.machine.compiled.flow import constants, live_in, varying_registers, varying_values
 from oracle.machine.compiled.helpers import helpers
 from oracle.machine.compiled.ifconvert import if_convert
-from oracle.machine.compiled.log import StoreSite
+from oracle.machine.compiled.lock import compiling
 from oracle.machine.compiled.pure import PURE_NAMES, reciprocal
 from oracle.machine.compiled.sites import Sites
-from oracle.machine.ir import Function
+from oracle.machine.ir import Function, Value
 
-VERSION = 5
+VERSION = 10
 """Part of every key: raise it with any change of the code generated or of `abi`."""
 PACKAGE = "llvmlite"
 _SUFFIX = ".native"
@@ -39,6 +40,7 @@ attributes #0 = {{ nounwind "prefer-vector-width"="{bits}" "min-legal-vector-wid
 !0 = !{{!"branch_weights", i32 1000, i32 1}}
 !1 = !{{!"branch_weights", i32 1, i32 1000}}
 !2 = !{{}}
+!3 = !{{i32 1}}
 """
 
 
@@ -67,12 +69,19 @@ def refusal(function: Function) -> str | None:
 
 
 def _far_constants(function: Function) -> bool:
-    entry = varying_registers(function)
+    """Whether constant memory is read at places that differ between lanes."""
+    computed: dict[int, list[Value]] = {}
     for address, block in function.blocks.items():
-        varying = varying_values(block, entry[address])
-        if any(op.name == "ldc" and op.args[0] in varying for op in block.ops):
-            return True
-    return False
+        known = constants(block)
+        places = [op.args[0] for op in block.ops if op.name == "ldc" and op.args[0] not in known]
+        if places:
+            computed[address] = places
+    entry = varying_registers(function) if computed else {}
+    return any(
+        place in varying_values(function.blocks[address], entry[address])
+        for address, places in computed.items()
+        for place in places
+    )
 
 
 def constant_words(function: Function) -> set[tuple[int, int]]:
@@ -88,18 +97,17 @@ def constant_words(function: Function) -> set[tuple[int, int]]:
 
 def digest(function: Function) -> str:
     """sha256 of everything in a kernel that its code depends on."""
-    lines = [repr(function.return_points)]
+    parts: list[object] = [function.return_points]
     for address in sorted(function.blocks):
         block = function.blocks[address]
         end = block.terminator
-        lines.append(f"{address} {block.length} {end.kind} {end.target} {end.fallthrough}")
-        lines.append(str(end.value.index if end.value else None))
-        lines += [
-            f"{op.name} {[a.index for a in op.args]} {op.attrs} {op.pc} "
-            f"{[(r.index, r.type.value) for r in op.results]}"
-            for op in block.ops
-        ]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        parts.append((address, block.length, end.kind, end.target, end.fallthrough))
+        parts.append(end.value.index if end.value else None)
+        for op in block.ops:
+            arguments = [value.index for value in op.args]
+            results = [(value.index, value.type._value_) for value in op.results]
+            parts.append((op.name, op.attrs, op.pc, arguments, results))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -163,11 +171,12 @@ class Build:
         }
         self.registers = {name: i for i, name in enumerate(sorted(names))}
         self.sites = Sites(self.function)
-        self.stores = [
+        stores = [
             StoreSite(site.number, site.pc, site.size)
             for site in self.sites.all
             if site.name == "store"
         ]
+        self.log_shape = LogShape(stores, len(self.sites.all), self.lanes)
 
     def key(self, part: str) -> str:
         """The cache key of one of the objects, "group" or "single"."""
@@ -182,23 +191,27 @@ class Build:
         """Whether the cache holds the object for groups of lanes."""
         return _load(self.key("group")) is not None
 
-    def group(self) -> bytes:
-        """The object for groups of lanes, from the cache or compiled now."""
-        return self._object("group")
+    def code(self, part: str) -> bytes:
+        """One of the objects: "group" for groups of lanes, or "single", which finishes single ones.
 
-    def single(self) -> bytes:
-        """The object that finishes single lanes, from the cache or compiled now."""
-        return self._object("single")
-
-    def _object(self, part: str) -> bytes:
+        It comes from the cache, or is compiled now.
+        """
         key = self.key(part)
         found = _load(key)
         if found is None:
-            start = time.perf_counter()
-            found = compile_text(self.text(part), self.lanes if part == "group" else 1)
-            self.seconds += time.perf_counter() - start
-            diskcache.store(key, _SUFFIX, key.encode() + found)
+            with compiling():
+                # Another process may just have done it.
+                found = _load(key) or self.compile(part)
         return found
+
+    def compile(self, part: str) -> bytes:
+        """One of the objects, compiled whatever the cache holds, and kept in it."""
+        start = time.perf_counter()
+        made = compile_text(self.text(part))
+        self.seconds += time.perf_counter() - start
+        key = self.key(part)
+        diskcache.store(key, _SUFFIX, key.encode() + made)
+        return made
 
     def text(self, part: str) -> str:
         """The LLVM text of one of the objects."""
@@ -223,7 +236,7 @@ def _load(key: str) -> bytes | None:
     return entry[len(name) :] if entry is not None and entry.startswith(name) else None
 
 
-def compile_text(text: str, lanes: int) -> bytes:
+def compile_text(text: str) -> bytes:
     """LLVM text compiled to an object for this processor."""
     llvm = bindings()
     module = llvm.parse_assembly(text)

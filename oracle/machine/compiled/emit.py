@@ -11,11 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from oracle.machine.compiled.abi import DONE, FAULT, STEP_LIMIT, Context, offset
-from oracle.machine.compiled.access import emit_load, emit_store
 from oracle.machine.compiled.coordinates import Coordinates
 from oracle.machine.compiled.endings import Endings
 from oracle.machine.compiled.flow import Registers, constants, reachable
+from oracle.machine.compiled.loads import emit_load
 from oracle.machine.compiled.pure import PURE_NAMES, emit_pure, signless_values
+from oracle.machine.compiled.stores import emit_prefetch, emit_store
 from oracle.machine.compiled.text import Typed, constant
 from oracle.machine.ir import Block, Op, Value
 
@@ -89,13 +90,18 @@ class Emitter(Coordinates, Endings):
         known = constants(block)
         signless = signless_values(block.ops, known)
         entry = self.varying.get(block.address, frozenset())
-        seen: dict[int, int] = {}
+        sites = self._sites(block)
+        stored_to: dict[Value, list[int]] = {}
+        for op, site in zip(block.ops, sites, strict=True):
+            if op.name == "store" and self.grouped:
+                stored_to.setdefault(op.args[0], []).append(site)
         leaves = False
-        for op in block.ops:
-            if op.name in ("load", "store"):
-                seen[op.pc] = seen.get(op.pc, -1) + 1
+        for op, site in zip(block.ops, sites, strict=True):
             leaves |= op.name == "leave"
-            self._op(op, entry, signless.__contains__, seen.get(op.pc, 0))
+            self._op(op, entry, signless.__contains__, site)
+            for value in op.results:
+                for ahead in stored_to.get(value, ()):
+                    emit_prefetch(text, ahead, self.names[value])
         self._write_back(block, entry)
         if leaves:
             text.line(
@@ -104,7 +110,19 @@ class Emitter(Coordinates, Endings):
             text.label(f"{self._label(block.address)}.on")
         self._terminate(block)
 
-    def _op(self, op: Op, entry: Registers, signless: Callable[[Value], bool], place: int) -> None:
+    def _sites(self, block: Block) -> list[int]:
+        """The number of the site of each operation, -1 for those that are no access."""
+        seen: dict[int, int] = {}
+        numbers = []
+        for op in block.ops:
+            if op.name in ("load", "store"):
+                seen[op.pc] = seen.get(op.pc, -1) + 1
+                numbers.append(self.sites.number(op.pc, seen[op.pc]))
+            else:
+                numbers.append(-1)
+        return numbers
+
+    def _op(self, op: Op, entry: Registers, signless: Callable[[Value], bool], site: int) -> None:
         text = self.text
         args = [self.names[arg] for arg in op.args]
         if op.name == "const":
@@ -126,15 +144,11 @@ class Emitter(Coordinates, Endings):
             self.names[op.results[0]] = self._reciprocal(args[0])
         elif op.name == "load":
             size, lanes = int(op.attrs[1]), self._lanes(args[1], alike=not args[0].varying)
-            number = self.sites.number(op.pc, place)
-            words = emit_load(text, number, size, args[0], lanes, self._scratch())
+            words = emit_load(text, site, size, args[0], lanes, self._scratch())
             self.names.update(zip(op.results, words, strict=True))
         elif op.name == "store":
             size, lanes = int(op.attrs[1]), self._lanes(args[1])
-            number = self.sites.number(op.pc, place)
-            emit_store(
-                text, number, size, args[0], args[2:], lanes, self._scratch(), self.log_lanes
-            )
+            emit_store(text, site, size, args[0], args[2:], lanes, self._scratch(), self.log_lanes)
         elif op.name == "require":
             self._require(args[0], args[1])
         elif op.name == "issue":

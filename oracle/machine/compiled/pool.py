@@ -5,16 +5,14 @@ New memory costs as much as writing the log does, since the system clears every 
 
 from __future__ import annotations
 
-import math
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
+from oracle.machine.compiled.abi import address_of
 from oracle.machine.memory import U8
 
-_ROUNDING = 1 << 16
 ALIGNMENT = 64
+"""Bytes of a line of the processor's cache, which a vector should not straddle two of."""
+_ROUNDING = 1 << 16
 
 
 class BufferPool:
@@ -26,14 +24,18 @@ class BufferPool:
         self._free: dict[int, list[U8]] = {}
 
     def take(self, size: int) -> U8:
-        """A buffer of at least `size` bytes; it comes back when the last view of it is gone."""
+        """A buffer of at least `size` bytes; it comes back when the last view of it is gone.
+
+        It begins at a multiple of ALIGNMENT.
+        """
         size = -(-size // _ROUNDING) * _ROUNDING
         kept = self._free.get(size)
         if kept:
             block = kept.pop()
             self._held -= size
         else:
-            block = np.empty(size, np.uint8)
+            whole = np.empty(size + ALIGNMENT, np.uint8)
+            block = whole[-address_of(whole) % ALIGNMENT :][:size]
         return np.asarray(_Lease(self, block))
 
     def give(self, block: U8) -> None:
@@ -52,20 +54,3 @@ class _Lease:
 
     def __del__(self) -> None:
         self._pool.give(self._block)
-
-
-def arrays(buffer: U8, *shapes: tuple[type[np.generic], tuple[int, ...]]) -> list[NDArray[Any]]:
-    """Arrays of the given types and shapes, one after the other in a buffer."""
-    found = []
-    start = 0
-    for kind, shape in shapes:
-        size = math.prod(shape) * kind().itemsize
-        found.append(buffer[start : start + size].view(kind).reshape(shape))
-        start += -(-size // ALIGNMENT) * ALIGNMENT
-    return found
-
-
-def bytes_of(*shapes: tuple[type[np.generic], tuple[int, ...]]) -> int:
-    """How large a buffer `arrays` needs."""
-    sizes = (math.prod(shape) * kind().itemsize for kind, shape in shapes)
-    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes)
