@@ -5,16 +5,18 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 OUT := reports/out
 WHEELS ?= $(LAYOUT_ORACLE_WHEELS)
+SUBJECT ?= store-sm100
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help verdict test test-wheels test-gpu published lint numerics docs bench clean
+.PHONY: help verdict test test-wheels test-gpu conformance published lint numerics docs bench clean
 
 help:
 	@echo "make verdict  run the main job; leaves $(OUT)/verdict.json and verdict.md"
 	@echo "make test     run every test"
+	@echo "make conformance SUBJECT=WRITER  try the promises of a store (cases/README.md)"
 	@echo "make test-gpu run what needs an NVIDIA GPU, and measure the store's bandwidth"
-	@echo "make test-wheels WHEELS=DIR  run the tests that read published wheels of vLLM"
+	@echo "make test-wheels WHEELS=DIR  run the tests that read published wheels"
 	@echo "make published WHEELS=DIR    write reports/published anew"
 	@echo "make lint     check style (ruff) and types (mypy --strict)"
 	@echo "make bench    measure the speed of the machine"
@@ -32,6 +34,9 @@ test-wheels: $(VENV)/test.stamp
 	@test -n "$(WHEELS)" || { echo "say where the wheels are: make test-wheels WHEELS=DIR"; exit 2; }
 	LAYOUT_ORACLE_WHEELS="$(abspath $(WHEELS))" $(RUN) -m pytest -m wheels -rs
 
+conformance: $(VENV)/test.stamp
+	$(RUN) -m pytest cases/ --subject "$(SUBJECT)"
+
 # Without a GPU pytest says why it skips, and the two measurements exit with 5.
 test-gpu: $(VENV)/test.stamp
 	$(RUN) -m pytest -m gpu -rs
@@ -46,6 +51,12 @@ published: $(VENV)/runtime.stamp
 	done
 	$(RUN) harness.py timeline vllm 0.19.0..0.33.0 --offline --wheel-dir "$(WHEELS)" \
 	  --markdown reports/published/timeline-vllm.md
+	$(RUN) harness.py timeline flashinfer-cubin 0.4.0.. --offline --wheel-dir "$(WHEELS)" \
+	  --output reports/published
+	# Exit code 1 says that some kernels do not read as declared, which is what is published.
+	$(RUN) harness.py sweep flashinfer-cubin==0.6.13 --offline --wheel-dir "$(WHEELS)" \
+	  --output reports/published --docs docs/k-scale-layout.md \
+	  --timeline reports/published/timeline-flashinfer-cubin.json || test $$? -eq 1
 
 lint: $(VENV)/test.stamp
 	$(RUN) -m ruff check .
@@ -63,7 +74,7 @@ bench: $(VENV)/test.stamp
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist
-	rm -rf .benchmarks .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .benchmarks cases/.pytest_cache .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
 # A stamp is younger than everything that its installation depends on. What runs the verdict is a
