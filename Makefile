@@ -19,7 +19,7 @@ help:
 	@echo "make test-wheels WHEELS=DIR  run the tests that read published wheels"
 	@echo "make published WHEELS=DIR    write reports/published anew"
 	@echo "make lint     check style (ruff) and types (mypy --strict)"
-	@echo "make bench    measure the speed of the machine"
+	@echo "make bench    measure speed, and install what native code needs; DOCS=docs/performance.md"
 	@echo "make numerics judge the stored values over ten million groups"
 	@echo "make docs     generate docs/numerics.md; WRITERS=... adds subjects"
 	@echo "make clean    remove $(VENV), $(OUT) and caches"
@@ -69,8 +69,10 @@ numerics: $(VENV)/runtime.stamp
 docs: $(VENV)/runtime.stamp
 	$(RUN) harness.py numerics --docs docs/numerics.md $(WRITERS)
 
+# Without llvmlite the compiled tier's rows are empty.
 bench: $(VENV)/test.stamp
-	$(RUN) benchmarks/run.py
+	$(RUN) -m pip install --quiet --editable '.[fast]'
+	$(RUN) benchmarks/run.py $(if $(DOCS),--docs $(DOCS))
 
 clean:
 	rm -rf $(VENV) $(OUT) build dist

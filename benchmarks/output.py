@@ -130,7 +130,7 @@ def environment(compiler: str | None) -> dict[str, Cell]:
         "oracle": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "processors": os.cpu_count(),
         "c_compiler": compiler,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+# What triton is imported for; its own functions are made for it as well.
 os.environ["TRITON_INTERPRET"] = "1"
 
 import torch

@@ -23,7 +23,7 @@ pages differ says so in its reason.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cache
 from typing import Any
 
@@ -260,14 +260,20 @@ def _subject(info: SubjectInfo) -> dict[str, Any]:
 
 def _flat(result: Finding | Agreement) -> dict[str, Any]:
     """A result's fields, with those of its configuration among them."""
-    fields = asdict(result)
-    configuration = fields.pop("configuration")
     ordered: dict[str, Any] = {}
-    for name, value in fields.items():
-        ordered[name] = list(value) if isinstance(value, tuple) else value
+    for name, value in vars(result).items():
+        if name != "configuration":
+            ordered[name] = _plain(value)
         if name == "side":
-            ordered.update(configuration)
+            ordered.update(vars(result.configuration))
     return ordered
+
+
+def _plain(value: Any) -> Any:
+    """A field as JSON has it; `asdict` of a whole result, which copies all of it, takes longer."""
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def summarise(findings: Iterable[Finding]) -> dict[str, int]:

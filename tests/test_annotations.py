@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,17 @@ def test_a_judged_disagreement_is_an_error() -> None:
     assert "in 2 geometries; first head size 64" in line
 
 
+def test_a_reader_that_was_asked_for_and_not_compared_is_told() -> None:
+    made = settled()
+    asked = (
+        replace(each, status="undecided", positions=0, reason="no map here", judged=True)
+        for each in made.agreements
+        if each.reader == "kept"
+    )
+    (line,) = as_annotations(replace(made, agreements=tuple(asked)))
+    assert line == "::warning title=not executed::kept was not held against store: no map here"
+
+
 def test_a_hostile_name_is_one_line() -> None:
     (line,) = as_annotations(settled(HOSTILE, judged=True))
     assert LINE.fullmatch(line)
@@ -76,7 +88,7 @@ def test_a_verdict_file_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().out.splitlines() == list(as_annotations(made))
 
 
-@pytest.mark.parametrize("arguments", [[], ["a", "b"], ["no such file"]])
+@pytest.mark.parametrize("arguments", [[], ["a", "b"], ["no such file"], ["no\n::error::file"]])
 def test_what_is_no_verdict_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from oracle.geometry import CacheGeometry
 from oracle.machine.context import Unsupported
 from oracle.readerprobe import MAX_ELEMENTS, check_size, map_reader
 from oracle.readerverdict import kernel_verdict
+from oracle.report import document
 from oracle.report.kerneltable import sections
 from oracle.report.markdown import as_markdown
 from oracle.subjects import attention
@@ -62,6 +64,25 @@ SOUND = (
     MadeUp(name_of(100, 128, DECODE)),
 )
 ODD = MadeUp(name_of(100, 256, PREFILL), v="linear")
+
+
+def test_the_table_is_shown_again(call: Call, tmp_path: Path) -> None:
+    made = kernel_verdict(SOUND, {})
+    known = tuple(replace(info, artifact_sha256="0" * 64) for info in made.subjects)
+    document.write_files(replace(made, subjects=known), 0, tmp_path)
+    done = call("report", str(tmp_path / document.JSON_NAME))
+    assert done.code == 0
+    assert done.out.startswith("3 attention kernels, 3 of them executed: 3 read as declared.")
+    assert "\nKernels\n" in done.out
+
+
+@pytest.mark.parametrize(
+    "kernel", [None, "store", name_of(100, 64, PREFILL).replace("64", "6" * 5000)]
+)
+def test_what_is_no_attention_kernel_has_no_table(kernel: str | None) -> None:
+    made = kernel_verdict(SOUND, {})
+    first, *others = made.subjects
+    assert sections(replace(made, subjects=(replace(first, kernel=kernel), *others))) == []
 
 
 def table(*kernels: AttentionKernel) -> str:

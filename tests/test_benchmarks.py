@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.executors import EXECUTORS, launches, missing, stores
+from benchmarks.executors import EXECUTORS, TRITON, launches, missing, stores
 from benchmarks.native import (
     SOURCE,
     BytesDiffer,
@@ -163,3 +163,14 @@ def test_a_table_shows_words_to_the_left_and_numbers_to_the_right() -> None:
         "(a note)",
         "",
     ]
+
+
+@pytest.mark.skipif(TRITON in missing(None), reason="needs triton and torch")
+def test_triton_leaves_the_bytes_of_the_machine() -> None:
+    from benchmarks.triton_kernel import store
+
+    workload = Workload(5, "bf16", ScaleSearch.MAX_OVER_6)
+    request = workload.request()
+    cache = request.cache.copy()
+    store(request, cache)
+    assert np.array_equal(cache, workload.writer().write(request).cache)

@@ -93,3 +93,16 @@ def test_launches_of_all_subjects_are_summed_up() -> None:
         "executed by: compiled 1,020 launches, numpy 4 launches (compiling meanwhile), "
         "numpy 1 launch (a fault)"
     )
+
+
+@pytest.mark.parametrize("command", [("fuzz", "store-sm100"), ("numerics", "store-sm100")])
+def test_other_commands_refuse_what_the_environment_asks_in_vain(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv(tiers.TIER_VARIABLE, "fast")
+    state = ("--state", str(tmp_path)) if command[0] == "fuzz" else ()
+    done = call(*command, *state)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines() == [
+        "layout-oracle: error: there is no tier 'fast': choose auto, numpy, compiled"
+    ]

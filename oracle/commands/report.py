@@ -9,7 +9,7 @@ from pathlib import Path
 
 from oracle.errors import UsageError
 from oracle.files import replace_files
-from oracle.report import document, terminal
+from oracle.report import document, kerneltable, terminal
 from oracle.report.html.page import as_html
 from oracle.report.junit import as_junit
 from oracle.report.markdown import FAULTS_PER_SUBJECT, as_markdown
@@ -35,7 +35,8 @@ def run(arguments: argparse.Namespace) -> int:
     if printed is not None:
         sys.stdout.write(printed)
     elif not asked:
-        sections = outline(found.verdict, found.exit_code, terminal.FAULTS_PER_SUBJECT)
+        sections = kerneltable.sections(found.verdict)
+        sections += outline(found.verdict, found.exit_code, terminal.FAULTS_PER_SUBJECT)
         terminal.show(sections, terminal.console())
     return 0
 

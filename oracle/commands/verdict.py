@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(document.as_json(verdict, code))
     else:
-        sections = kerneltable.sections(verdict) if kernels else []
+        sections = kerneltable.sections(verdict)
         sections += outline(verdict, code, terminal.FAULTS_PER_SUBJECT)
         terminal.show(sections, terminal.console())
         if arguments.tier is not None:

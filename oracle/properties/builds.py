@@ -8,6 +8,7 @@ from functools import cached_property
 from oracle.contracts import STORE_CONTRACTS
 from oracle.errors import UsageError
 from oracle.geometry import CacheGeometry
+from oracle.machine.tiers import default_tier
 from oracle.report.text import enumerated
 from oracle.requests import Stored, StoreRequest
 from oracle.subjects.base import SubjectInfo, Writer
@@ -60,8 +61,11 @@ def writers_of(
     """The writers of a spec, or the one whose id it is.
 
     `archs`, `dtypes`, `options` and errors are those of `writers_from_specs`; an artefact that
-    has no kernel of such an id raises UsageError as well.
+    has no kernel of such an id raises UsageError as well, and so does a tier of the machine that
+    the environment asks for and that is not here.
     """
+    # A writer would say so in every case, as if the case were to blame.
+    default_tier()
     artefact, colon, build = spec.rpartition(":")
     if colon and build.startswith("sm_") and is_artifact(artefact):
         # The id that a report prints: one kernel of an artefact.

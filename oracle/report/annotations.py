@@ -75,6 +75,13 @@ def _not_executed(verdict: Verdict) -> Iterator[str]:
     }
     for subject, status, reason in sorted(told):
         yield f"{printable(subject)} is {status}: {printable(reason)}"
+    undecided = {
+        (each.reader, each.writer, each.reason or "")
+        for each in verdict.agreements
+        if each.judged and each.status == "undecided"
+    }
+    for reader, writer, reason in sorted(undecided):
+        yield f"{printable(reader)} was not held against {printable(writer)}: {printable(reason)}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -85,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
         for line in as_annotations(read(arguments[0]).verdict):
             print(line)
     except OracleError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     return 0
 

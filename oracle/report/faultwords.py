@@ -10,6 +10,7 @@ from oracle.verdict import Defects, Finding
 
 _CLASHES_TOLD = 3
 _COORDINATES = ("page", "head", "column", "element")
+_BYTE = ("page", "head", "row", "col")
 
 
 def sentence(witness: Mapping[str, Any]) -> str | None:
@@ -20,8 +21,8 @@ def sentence(witness: Mapping[str, Any]) -> str | None:
     note = str(witness.get("note", ""))
     if witness.get("padding"):
         return _padding(witness, note)
-    if note == "this byte is never written":
-        where = ", ".join(f"{k} {witness[k]}" for k in ("page", "head", "row", "col"))
+    if note == "this byte is never written" and witness.keys() >= set(_BYTE):
+        where = ", ".join(f"{name} {witness[name]}" for name in _BYTE)
         return f"the byte at {where}{_offset(witness)} is never written"
     if "token" not in witness or not witness.keys() & {"column", "element"}:
         return None

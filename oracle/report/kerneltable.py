@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from oracle.errors import UsageError
 from oracle.geometry import SIDES
 from oracle.report.digest import obtained, scales
 from oracle.report.outline import Cell, Paragraph, Section, Table, Tone
@@ -17,9 +18,13 @@ _NOTE = "rows: of queries in a tile; page: its tokens, as executed; as decl.: as
 
 
 def sections(verdict: Verdict) -> list[Section]:
-    """A summary first, then every kernel, of a verdict whose subjects are attention kernels."""
-    rows = sorted((_Row(info, verdict.of_subject(info.id)) for info in verdict.subjects),
-                  key=lambda row: row.key)  # fmt: skip
+    """A summary first, then every kernel, of a verdict on attention kernels; none of any other."""
+    try:
+        rows = sorted((_Row(info, verdict.of_subject(info.id)) for info in verdict.subjects),
+                      key=lambda row: row.key)  # fmt: skip
+    except (UsageError, ValueError):
+        # Also a number in a forged name may be too long for one.
+        return []
     executed = [row for row in rows if row.executed]
     declared = [row for row in executed if row.as_declared]
     said = (

@@ -12,6 +12,8 @@ LONGEST = 400
 """Characters of a form that is read; a recovered one has some tens."""
 
 _FORM = re.compile(r"([(),\d-]+):([(),\d-]+)(?:\+(\d+))?")
+# No plane is so large, and a sum of such numbers could leave 64 bits.
+_TOO_LARGE = re.compile(r"\d{13}")
 
 
 def table_of(form: str, tokens: int, columns: int) -> Offsets:
@@ -20,7 +22,7 @@ def table_of(form: str, tokens: int, columns: int) -> Offsets:
     Raises UsageError where the text is no such form or describes another domain.
     """
     found = _FORM.fullmatch(form) if len(form) <= LONGEST else None
-    if found is None:
+    if found is None or _TOO_LARGE.search(form):
         raise UsageError("this is no shape:stride")
     try:
         layout = Layout(ast.literal_eval(found[1]), ast.literal_eval(found[2]))

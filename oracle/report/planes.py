@@ -49,8 +49,12 @@ class Plane:
         return repeated
 
     def differs(self, other: Plane) -> NDArray[np.bool_]:
-        """Which scales [T, S] two planes of one size have in different places, both known."""
-        known = (self.place != NOWHERE) & (other.place != NOWHERE)
+        """Which scales [T, S] two planes of one size have in different places, both known.
+
+        None where they are of different heads, whose planes may differ without a disagreement.
+        """
+        apart = None not in (self.head, other.head) and self.head != other.head
+        known = (self.place != NOWHERE) & (other.place != NOWHERE) & (not apart)
         differ: NDArray[np.bool_] = known & (self.place != other.place)
         # What is outside is numbered by each plane for itself: there the words decide.
         for token, column in np.argwhere(known & (self.place < 0) & (other.place < 0)):

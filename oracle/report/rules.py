@@ -51,8 +51,19 @@ def check_finding(finding: Finding, where: str) -> None:
     broken = [name for name, holds in _demands(finding).items() if not holds]
     if broken:
         refuse(where, f"status {finding.status} asks that a finding {broken[0]}")
+    _check_counts(finding, f"{where}.defects")
     if finding.table is not None:
         _check_table(finding, where)
+
+
+def _check_counts(finding: Finding, where: str) -> None:
+    """Whether defects that are part of others, or that are listed beside them, are so many."""
+    defects = finding.defects
+    outside = defects.below_region + defects.above_region
+    if defects.other_plane > outside:
+        refuse(where, f"{defects.other_plane} bytes in another plane of {outside} that leave it")
+    if len(finding.clashes) > defects.clashing_pairs:
+        refuse(where, f"{len(finding.clashes)} clashes of {defects.clashing_pairs}")
 
 
 def _demands(finding: Finding) -> Mapping[str, bool]:
@@ -158,12 +169,12 @@ def check_agreement(agreement: Agreement, where: str) -> None:
 
 
 def check(verdict: Verdict, exit_code: int) -> None:
-    """Whether results are of the subjects and the domain, each there once, and bear out the code."""
+    """Whether results are of the subjects and domain, each there once, and bear out the code."""
     subjects = {info.id: info for info in verdict.subjects}
-    roles = {info.id: info.role for info in verdict.subjects}
+    roles = {identity: info.role for identity, info in subjects.items()}
     unique([info.id for info in verdict.subjects], "subjects")
     for place, finding in enumerate(verdict.findings):
-        if finding.subject not in roles:
+        if finding.subject not in subjects:
             refuse(f"findings[{place}].subject", "no subject has this id")
         declared = declared_layout(subjects[finding.subject], finding.side, finding.plane)
         if finding.declared != declared:
@@ -176,7 +187,7 @@ def check(verdict: Verdict, exit_code: int) -> None:
     compared = [(a.writer, a.reader, a.side, a.configuration) for a in verdict.agreements]
     unique(compared, "agreements")
     for place, launches in enumerate(verdict.launches):
-        if launches.subject not in roles:
+        if launches.subject not in subjects:
             refuse(f"launches[{place}].subject", "no subject has this id")
     _check_domain(verdict)
     # A run may have required what was not run, which the verdict alone does not know.

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import browsers
 import pytest
 from browsers import Watch, opened
-from documents import mutants, references
+from documents import mutants, references, spelled
 from outlines import sections, texts
-from verdicts import HOSTILE, settled
+from verdicts import HOSTILE, reader, settled
 
 from oracle.candidates import candidate
 from oracle.geometry import SIDES
@@ -211,6 +212,26 @@ def test_what_lands_elsewhere_is_told(faulty: Any) -> None:
 
 
 # ---- Keyboard ------------------------------------------------------------------------------------
+
+
+def test_tables_of_different_heads_are_not_compared(browser: Any, folder: Path) -> None:
+    """One is drawn, and nothing is said about the two together."""
+    made = spelled()
+    odd = next(found for found in made.findings if found.table is not None)
+    assert odd.table is not None
+    looks = reader("looks")
+    other = replace(
+        odd, subject=looks.id, declared=None, table=replace(odd.table, head=0, runs=((1, 2, 96),))
+    )
+    both = replace(made, subjects=(*made.subjects, looks), findings=(*made.findings, other))
+    with opened(browser, written(folder, "apart", both)) as page:
+        page.select_option("#looked-for-by", label="looks")
+        page.select_option("#geometry", label=configuration_in_words(odd.configuration))
+        assert page.locator(PANELS).count() == 1
+        assert "of another head" in page.inner_text("#state")
+        assert page.locator("#panels .corner").count() == 0
+        cell(page, 0, 0, 0).hover()
+        assert not [line for line in readout(page) if line.startswith(("≠", "="))]
 
 
 def test_a_plane_is_walked_with_the_keyboard(usual: Any) -> None:

@@ -152,6 +152,12 @@ def test_a_document_that_contradicts_itself_is_refused(name: str) -> None:
 FAULTS: dict[str, tuple[list[str | int], Any, str]] = {
     "a mismatch of what is declared": (["findings", 0, "layouts"], ["linear"], "another layout"),
     "a witness of no head": (["findings", 0, "witness", "head"], 2, "witness.head: 2"),
+    "more in another plane than outside": (
+        ["findings", 2, "defects", "other_plane"], 9, "defects: 9 bytes in another plane of 8",
+    ),
+    "more clashes than there are": (
+        ["findings", 2, "clashes"], [{"first": 0, "second": 1, "bytes": 1}], "1 clashes of 0",
+    ),
     "a second witness of no token": (
         ["findings", 1, "witness", "with", "token"], 16, "witness.with.token: 16",
     ),
@@ -263,6 +269,31 @@ def places(node: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | 
         steps = enumerate(node)
     for step, child in steps:
         yield from places(child, (*path, step))
+
+
+NOTES = (
+    "this byte is never written", "shares its byte", "its byte is stored more than once",
+    "no byte of the cache explains the value read", "stored a second time", "stored in page 1",
+    "looked for elsewhere",
+)  # fmt: skip
+WITNESSES = st.fixed_dictionaries(
+    {"note": st.sampled_from(NOTES)},
+    optional={
+        **dict.fromkeys(("page", "head", "token", "column", "element", "row", "col"), st.just(1)),
+        **dict.fromkeys(("found", "stored", "linear"), st.just("V scale head 0 row 0 col 1")),
+        "region_offset": st.integers(-9, 9),
+        "padding": st.booleans(),
+    },
+)
+
+
+@settings(max_examples=100)
+@given(WITNESSES, st.none() | WITNESSES)
+def test_every_witness_can_be_told(witness: dict[str, Any], other: dict[str, Any] | None) -> None:
+    told = witness if other is None else {**witness, "with": other}
+    read = parse.parse(changed(loaded(VERDICTS["faulty"]), ["findings", 2, "witness"], told))
+    assert as_junit(read.verdict)
+    assert as_markdown(document.TITLE, outline(read.verdict, read.exit_code, 5))
 
 
 ODD = spelled()

@@ -51,7 +51,8 @@ def test_the_form_of_the_prefill_kernels_has_two_scales_a_byte() -> None:
         "", "linear", "(16,4)", "(16,4):(4,1):", "(16,4):(4)", "(16,0):(4,1)", "(16,4):(4,1)+x",
         "((((16,4):(4,1)", "(16,4):(4,1)+-1", "(16,5):(5,1)", "(4,16):(16,1)", "64:1",
         "(16,4):(--4,1)", "(16,4),:(4,1)", "1" * 401 + ":1", "(" * 190 + ":" + ")" * 190,
-        "(99999999999,99999999999):(1,1)", "(16,04):(4,1)",
+        "(99999999999,99999999999):(1,1)", "(16,04):(4,1)", f"(16,4):({2**63},1)",
+        f"(16,4):({2**61},1)", f"(16,4):(4,1)+{2**64}",
     ],
 )  # fmt: skip
 def test_what_is_no_form_of_a_plane_is_refused(form: str) -> None:
@@ -140,6 +141,13 @@ def test_what_is_outside_is_compared_by_where_it_is() -> None:
     one = Plane(np.array([[-2, -3, -1, 0]]), ("here", "there"))
     other = Plane(np.array([[-3, -3, 0, 0]]), ("there", "here"))
     assert one.differs(other).tolist() == [[False, True, False, False]]
+
+
+def test_planes_of_different_heads_are_not_compared() -> None:
+    one, other = np.array([[0, 1]]), np.array([[1, 0]])
+    assert not Plane(one, head=0).differs(Plane(other, head=1)).any()
+    assert Plane(one, head=1).differs(Plane(other, head=1)).all()
+    assert Plane(one, head=0).differs(Plane(other)).all()
 
 
 def test_what_has_no_plane_is_not_drawn() -> None:

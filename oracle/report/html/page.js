@@ -59,6 +59,10 @@
     return a !== b;
   };
 
+  // Other heads may be laid out differently, so that their planes say nothing about each other.
+  const areApart = (one, other) =>
+    one && other && one.head !== null && other.head !== null && one.head !== other.head;
+
   // ---- What is chosen -------------------------------------------------------------------------
 
   const chosen = () => {
@@ -68,14 +72,15 @@
     const layout = other === DECLARED ? atlas.declared[writer][side] : other;
     const isReader = other in atlas.subjects;
     const index = isReader ? atlas.found[other][side][at] : atlas.layouts[layout]?.[at] ?? -1;
-    const first = atlas.planes[atlas.found[writer][side][at]];
+    const first = atlas.planes[atlas.found[writer][side][at]], found = atlas.planes[index];
+    const second = areApart(first, found) ? undefined : found;
     const name = atlas.subjects[writer].name;
     const deed = atlas.subjects[writer].role === "writer" ? "stores" : "looks for";
-    const heads = [first, atlas.planes[index]].find((plane) => plane && plane.head !== null);
+    const heads = [first, second].find((plane) => plane && plane.head !== null);
     return {
       side, at, geometry, writer, first, isReader,
       other: isReader ? Number(other) : null,
-      second: atlas.planes[index],
+      second,
       head: heads ? heads.head : Math.min(Number(headChoice.value) || 0, geometry.heads - 1),
       firstSays: `${name} ${deed} it at`,
       secondSays: isReader ? `${atlas.subjects[other].name} looks at`
@@ -91,7 +96,7 @@
   const stateInWords = (choice) => {
     const { geometry, first, second, side, at } = choice;
     if (!first) return "This verdict does not say where these scales are: no name and no form.";
-    if (!second) return "No plane to compare with: it is undefined in this geometry, or unknown.";
+    if (!second) return "No plane to compare with: it is undefined here, unknown, or of another head.";
     const size = geometry.tokens * geometry.columns;
     if (choice.isReader) {
       const differing = pairOf(choice.writer, choice.other)?.[side][at];
