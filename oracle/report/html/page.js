@@ -96,7 +96,7 @@
   const stateInWords = (choice) => {
     const { geometry, first, second, side, at } = choice;
     if (!first) return "This verdict does not say where these scales are: no name and no form.";
-    if (!second) return "No plane to compare with: it is undefined here, unknown, or of another head.";
+    if (!second) return "No plane to compare with: undefined here, unknown, or of another head.";
     const size = geometry.tokens * geometry.columns;
     if (choice.isReader) {
       const differing = pairOf(choice.writer, choice.other)?.[side][at];
