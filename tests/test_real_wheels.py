@@ -22,6 +22,7 @@ from oracle.errors import NothingRan
 from oracle.findings import writer_findings
 from oracle.formats import DTYPES
 from oracle.geometry import PLANES, SIDES, CacheGeometry
+from oracle.machine.archs import arch_number
 from oracle.machine.cubin import Cubin
 from oracle.machine.elf import Elf
 from oracle.machine.fatbin import SECTION, FatbinEntry, walk
@@ -30,13 +31,12 @@ from oracle.quantize import RECIPROCALS
 from oracle.reference import reference_write
 from oracle.requests import StoreRequest
 from oracle.run import Domain, run_verdict
+from oracle.storetimeline import timeline
 from oracle.subjects.archive import open_artefact
 from oracle.subjects.extraction import extract
-from oracle.subjects.gpucode import arch_number
 from oracle.subjects.release import ArtifactOptions
 from oracle.subjects.vllm import STORE_KERNEL, VllmWriter, kernels_of, writers_from_artifact
 from oracle.survey import survey
-from oracle.timeline import timeline
 from oracle.verdict import Configuration, Defects, Finding
 
 pytestmark = pytest.mark.wheels

@@ -240,10 +240,11 @@ def test_nothing_below_zero_with_relu(start: int) -> None:
 @pytest.mark.parametrize(
     ("scales", "places"), [("B3210", "0123"), ("B0", "0000"), ("B1", "1111"), ("B3", "3333")]
 )
+@pytest.mark.parametrize("saturates", ["", ".SATFINITE"])
 def test_a_product_tells_what_it_multiplied(
-    codes: str, nibbles: str, scales: str, places: str
+    codes: str, nibbles: str, scales: str, places: str, saturates: str
 ) -> None:
-    name = "QMUL4.E4M3x4.E2M1x4.E4M3x4.SATFINITE"
+    name = f"QMUL4.E4M3x4.E2M1x4.E4M3x4{saturates}"
     _, outcome = run(
         [
             "IMAD.WIDE.U32 R6,R0,0x4,R42",
@@ -264,7 +265,7 @@ def test_a_product_tells_what_it_multiplied(
 @pytest.mark.parametrize(
     "line",
     [
-        "QMUL4.E4M3x4.E2M1x4.E4M3x4 R10,R8.N3210,R9.B0",
+        "QMUL4.E4M3x4.E2M1x4.E5M2x4.SATFINITE R10,R8.N3210,R9.B0",
         "QMUL4.E4M3x4.E2M1x4.E4M3x4.SATFINITE R10,R8,R9.B0",
         "QMUL4.E4M3x4.E2M1x4.E4M3x4.SATFINITE R10,R8.N0123,R9.B0",
         "LDSM.16.M88.4 R4,[R0]",
