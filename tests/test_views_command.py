@@ -14,6 +14,8 @@ from jsonschema import Draft202012Validator
 
 from oracle.contracts import contracts
 from oracle.views.owners import QUESTIONS
+from oracle.views.planes import SPLITS
+from oracle.views.tensor import LAYOUTS
 
 PRODUCTION = ("views", "--shape", "100000,2,64,8,72")
 HEAD_MAJOR = ("--stride", "73728,36864,64,4096,1")
@@ -81,6 +83,28 @@ def test_a_token_major_cache_names_the_shared_byte(call: Call) -> None:
     assert outcome.code == 1
     told = " ".join(outcome.out.split())
     assert "data and scales share a byte: byte 32768 is page 0 K scale head 0 token 0" in told
+
+
+def test_what_is_not_sound_names_the_splits_that_are(call: Call) -> None:
+    for layout in LAYOUTS:
+        arguments = ("views", "--shape", "10,2,16,4,72", "--layout", layout, "--layers", "2")
+        found = {split: document(call, *arguments, "--split", split) for split in SPLITS}
+        sound = [split for split, (code, _) in found.items() if code == 0]
+        assert all(made["sound_splits"] == (sound if code else []) for code, made in found.values())
+        told = " ".join(call(*arguments, "--split", "head_slots").out.split())
+        assert ("The same tensor is sound under" in told) == ("head_slots" not in sound)
+    overlapping = (*PRODUCTION, "--stride", "73728,36864,64,4096,1")
+    assert "No split that is known here makes it sound." in call(*overlapping).out
+
+
+def test_parties_with_tensors_of_their_own_share_a_line(call: Call) -> None:
+    told = " ".join(call(*PRODUCTION, "--layout", "HND").out.split())
+    line = "never given this tensor, as they keep tensors of their own: flashinfer-quantize, "
+    assert line in told
+    for name in ("flashinfer-quantize", "tensorrt-llm-store", "sglang-store-sm100"):
+        assert f"{name} writer" not in told
+        assert name in told.partition(line[:20])[2]
+    assert "flashinfer-append writer yes" in told
 
 
 def test_strides_are_held_against_a_layout(call: Call) -> None:

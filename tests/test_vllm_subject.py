@@ -118,8 +118,43 @@ def test_archs_and_dtypes_pick(tmp_path: Path) -> None:
     ]
     # The arch of a device has other suffixes than that of the code it runs.
     assert labels(writers(path, "sm_100a", dtypes=("bf16",)))[0] == "sm_100f/bf16/max6"
-    with pytest.raises(NothingRan, match=r"for sm_90: it has cubin for sm_100f, cubin for sm_120f"):
-        writers(path, "sm_90")
+    for archs in (("sm_90",), ("sm_100", "sm_90")):
+        with pytest.raises(NothingRan) as error:
+            writers(path, *archs)
+        assert str(error.value).endswith(
+            "for sm_90: it has cubin for sm_100f (compute capability 10.0 or a later 10.x), "
+            "cubin for sm_120f (compute capability 12.0 or a later 12.x)"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arch", "code"), [("sm_103", "sm_100f"), ("sm_121a", "sm_120f"), ("sm_100", None)]
+)
+def test_a_gpu_gets_the_code_of_its_family(tmp_path: Path, arch: str, code: str | None) -> None:
+    path = wheel_of(tmp_path, _C=release_object())
+    told: list[str] = []
+    options = ArtifactOptions(notify=told.append)
+    found = writers_from_artifact(str(path), (arch,), ("bf16",), options)
+    assert {writer.info.arch for writer in found} == {code or "sm_100f"}
+    assert told == ([f"{path}: {arch} loads the code for {code}"] if code else [])
+    end = f"store kernel, {code}, as {arch} loads it" if code else "store kernel, sm_100f"
+    assert all(writer.info.name.endswith(end) for writer in found)
+
+
+def test_a_gpu_gets_the_code_that_fits_it_best(tmp_path: Path) -> None:
+    own = store_cubin("sm_103a", "bf16")
+    code = store_object(
+        ("sm_100f", BF16), ("sm_103a", own), ("sm_80", store_cubin("sm_80", "bf16"))
+    )
+    path = wheel_of(tmp_path, _C=code)
+    assert labels(writers(path, "sm_103")) == ["sm_103a/bf16/max6"]
+    assert labels(writers(path, "sm_100")) == ["sm_100f/bf16/max6"]
+    assert labels(writers(path, "sm_86")) == ["sm_80/bf16/max6"]
+    assert labels(writers(path, "sm_103", "sm_100")) == ["sm_100f/bf16/max6", "sm_103a/bf16/max6"]
+    # Each kernel is looked for by itself: fp16 is there for the family alone.
+    half = store_object(("sm_100f", store_cubin("sm_100f", "fp16")), ("sm_103a", own))
+    path = wheel_of(tmp_path, _C=half)
+    assert labels(writers(path, "sm_103")) == ["sm_100f/fp16/max6", "sm_103a/bf16/max6"]
 
 
 def test_a_dtype_that_is_not_there(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from oracle.arguments.values import MAX_BLOCK_SIZE, MAX_JOBS, head_size, up_to, word
 from oracle.errors import UsageError
@@ -15,6 +15,13 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raise UsageError."""
         raise UsageError(f"{message} (see {self.prog} --help)")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse what is not known here, where the command is, and not where it was called."""
+        found, left = super().parse_known_args(args, namespace)
+        if left:
+            self.error(f"unrecognized arguments: {' '.join(left)}")
+        return found, left
 
 
 # What add_subparsers gives; argparse has no public name for it.

@@ -43,8 +43,9 @@ def add_verdict(commands: Commands) -> None:
         ("--block-size", up_to(MAX_BLOCK_SIZE), "TOKENS", "tokens of a page"),
         ("--cache-layout", one_of("NHD", "HND"), "NHD,HND", "what comes first in a page"),
         ("--dtype", one_of("bf16", "fp16"), "bf16,fp16", "type of the values that are stored"),
-        ("--arch", word, "ARCH", "compile the store kernel for this, such as sm_100a"),
-    )
+        ("--arch", word, "ARCH", "compile the store kernel for this, such as sm_100a; of a release "
+         "take the code that a GPU of this arch loads: sm_100f code on sm_103"),
+    )  # fmt: skip
     for option, parse, metavar, text in listed:
         parser.add_argument(
             option, action="extend", type=list_of(parse), metavar=metavar, help=text

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from oracle.arguments.common import Commands, add_command, add_plane, add_releases, add_vllm
-from oracle.arguments.values import MAX_LAYERS, list_of, span, up_to, whole_number, word
+from oracle.arguments.values import (
+    MAX_LAYERS,
+    MAX_NUM_HEADS,
+    list_of,
+    one_of,
+    span,
+    up_to,
+    whole_number,
+    word,
+)
 
 
 def add_views(commands: Commands) -> None:
@@ -90,6 +99,15 @@ def add_map(commands: Commands) -> None:
         "--side", choices=("K", "V"), default="V", help="side of a writer (default: V)"
     )
     add_plane(parser)
+    parser.add_argument(
+        "--num-heads", type=up_to(MAX_NUM_HEADS), default=2, metavar="COUNT",
+        help="KV heads, of a writer, which must all be stored alike (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache-layout", type=one_of("NHD", "HND"), default="HND", metavar="NHD|HND",
+        help="what comes first in a page, for a writer (default: %(default)s)",
+    )  # fmt: skip
+    add_releases(parser)
 
 
 def add_inspect(commands: Commands) -> None:
@@ -102,7 +120,8 @@ def add_inspect(commands: Commands) -> None:
     parser.add_argument(
         "file", metavar="FILE", type=word,
         help="a cubin, a wheel, a shared object, the directory of an installed vLLM, or "
-        "vllm==VERSION; of all but a cubin the store kernels are shown",
+        "vllm==VERSION; of all but a cubin the store kernels are shown; of "
+        "flashinfer-cubin==VERSION[:GLOB] and its wheel the attention kernels, by name",
     )  # fmt: skip
     parser.add_argument(
         "--matching", metavar="TEXT",

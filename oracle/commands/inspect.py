@@ -10,15 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from oracle.commands.verdict import artifact_options
-from oracle.errors import NothingRan
+from oracle.errors import NothingRan, UsageError
 from oracle.geometry import PLANES
 from oracle.machine.context import Unsupported
 from oracle.machine.cubin import Cubin, KernelInfo
 from oracle.machine.lower import lower
-from oracle.report import terminal
+from oracle.report import kernelgroups, terminal
 from oracle.report.document import dump
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
 from oracle.report.text import counted, printable, shortened
+from oracle.subjects.flashinfer import kernel_names, parse_source, wheel_of
+from oracle.subjects.kernelgroups import groups_of
 from oracle.subjects.spec import is_artifact, read_cubin
 from oracle.subjects.store_abi import POINTERS, unsupported_params
 from oracle.subjects.vllm import KernelRow, kernels_of
@@ -33,10 +35,12 @@ _PARAMETERS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the kernels of a file or release.
+    """Print the kernels of a file or release: attention kernels, or else store kernels.
 
     Raises UsageError where it is damaged or not there, NothingRan where it has no such kernel.
     """
+    if _attention_kernels(arguments):
+        return 0
     path = Path(arguments.file)
     if arguments.matching is None and not is_artifact(arguments.file):
         return _cubin(path, arguments.json)
@@ -49,6 +53,35 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         terminal.show(_listed(shortened(arguments.file), kernels), terminal.console())
     return 0
+
+
+def _attention_kernels(arguments: argparse.Namespace) -> bool:
+    """Print the attention kernels of a release or wheel; whether it is one that has them.
+
+    Raises NothingRan for a release, or a pattern, without any, UsageError for --matching beside a
+    release.
+    """
+    spec = str(arguments.file)
+    source = None if spec.endswith(".cubin") else parse_source(spec)
+    if source is None or (arguments.matching is not None and source.release is None):
+        return False
+    if arguments.matching is not None:
+        example = f"{source.release}:*{arguments.matching}*"
+        raise UsageError(f"--matching is for other files: choose as in {printable(example)}")
+    with wheel_of(source, artifact_options(arguments)) as path:
+        names = kernel_names(path, source.pattern)
+    chosen = source.pattern != "*"
+    if not names:
+        if source.release is None and not chosen:
+            return False
+        raise NothingRan(f"{printable(spec)} holds no attention kernel with an NVFP4 KV cache")
+    groups, others = groups_of(names)
+    if arguments.json:
+        sys.stdout.write(dump(kernelgroups.as_document(spec, groups, others)))
+    else:
+        show = kernelgroups.named if chosen else kernelgroups.sections
+        terminal.show(show(spec, groups, others), terminal.console())
+    return True
 
 
 def _cubin(path: Path, as_json: bool) -> int:

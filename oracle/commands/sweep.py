@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from oracle import __version__
+from oracle.commands.progress import progress_on_stderr, say_how_to_narrow
 from oracle.commands.verdict import artifact_options
 from oracle.errors import UsageError
 from oracle.files import open_regular
@@ -17,7 +18,7 @@ from oracle.report.markdown import as_markdown
 from oracle.report.sweeptable import sections
 from oracle.report.text import printable
 from oracle.run import default_jobs
-from oracle.subjects.flashinfer import parse_source, wheel_of
+from oracle.subjects.flashinfer import kernel_names, parse_source, wheel_of
 from oracle.subjects.spec import writers_from_specs
 from oracle.sweep import KeptRows, Row, sweep
 
@@ -33,13 +34,14 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"{arguments.spec} names no wheel: give flashinfer-cubin==X or PATH.whl")
     what = arguments.spec.partition(":")[0]
     releases = _summary(Path(arguments.timeline)) if arguments.timeline is not None else []
-    with wheel_of(source, artifact_options(arguments)) as path:
+    with wheel_of(source, artifact_options(arguments)) as path, progress_on_stderr() as progress:
+        say_how_to_narrow(what, kernel_names(path, source.pattern))
         rows = sweep(
             path,
             KeptRows(),
             pattern=source.pattern,
             jobs=arguments.jobs or default_jobs(),
-            progress=_show if sys.stderr.isatty() else None,
+            progress=progress,
         )
     if arguments.json:
         sys.stdout.write(as_json(rows, what))
@@ -90,9 +92,3 @@ def as_json(rows: list[Row], what: str) -> str:
         "rows": [{k: v for k, v in asdict(row).items() if k != "seconds"} for row in rows],
     }
     return json.dumps(document, indent=1) + "\n"
-
-
-def _show(done: int, total: int, name: str) -> None:
-    print(
-        f"\r{done} of {total}: {name[:100]:100}", end="\n" if done == total else "", file=sys.stderr
-    )

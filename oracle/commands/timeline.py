@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from oracle import readertimeline, storetimeline
-from oracle.commands.verdict import artifact_options, progress_bar
+from oracle.commands.progress import progress_on_stderr
+from oracle.commands.verdict import artifact_options
 from oracle.errors import UsageError
 from oracle.report import readertimeline as readers
 from oracle.report import storetimeline as stores
@@ -72,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
         check_directory(Path(arguments.output))
     kind, options = _TIMELINES[package], artifact_options(arguments)
     versions = versions_between(first, last, options, package)
-    with progress_bar() as progress:
+    with progress_on_stderr() as progress:
         rows = kind.rows(versions, options, progress, arguments.jobs or default_jobs())
     found = kind.sections(rows)
     command = f"layout-oracle timeline {package} {arguments.range}"

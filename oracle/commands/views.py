@@ -11,11 +11,12 @@ from oracle.geometry import SIDES
 from oracle.report import terminal
 from oracle.report.document import dump
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, printable
+from oracle.report.text import counted, enumerated, printable
 from oracle.subjects.checkout_views import checkout_split
 from oracle.views.density import density
 from oracle.views.document import as_document
 from oracle.views.examine import SHARING, WORDS, Asked, Examination
+from oracle.views.parties import keeps_own_tensors
 from oracle.views.planes import ViewSplit, view_split
 from oracle.views.tensor import CacheTensor, cache_tensor, dense_strides
 
@@ -93,6 +94,11 @@ def _answer(examination: Examination) -> Paragraph:
     else:
         told = [Cell(f"Sound: {what}, carved by {split}.", Tone.GOOD)]
     told.append(Cell(_coverage(examination)))
+    if examination.sound_splits:
+        splits = enumerated(examination.sound_splits, "or")
+        told.append(Cell(f"The same tensor is sound under --split {splits}.", Tone.GOOD))
+    elif examination.faults and not examination.departures:
+        told.append(Cell("No split that is known here makes it sound."))
     return Paragraph(tuple(told))
 
 
@@ -146,7 +152,8 @@ def _planes(examination: Examination) -> Table:
 
 def _parties(examination: Examination) -> Table:
     rows = []
-    for party in examination.parties:
+    given = [party for party in examination.parties if not keeps_own_tensors(party.name)]
+    for party in given:
         words = {True: Cell("yes", Tone.GOOD), False: Cell("no", Tone.DIFFERENT)}
         told = (*party.reasons, *([party.note] if party.note else []))
         rows.append(
@@ -157,11 +164,15 @@ def _parties(examination: Examination) -> Table:
                 Cell("; ".join(told) or "-", Tone.PLAIN if told else Tone.QUIET),
             )
         )
+    own = [party.name for party in examination.parties if party not in given]
     equal = examination.unequal_parts
-    note = f"equal parts of a page are not its heads: {equal}" if equal else (
-        "equal parts of a page are its heads, K's first"
-    )  # fmt: skip
-    return Table("Who may use it", ("party", "role", "usable", "why"), tuple(rows), note)
+    notes = [
+        f"never given this tensor, as they keep tensors of their own: {', '.join(own)}",
+        f"equal parts of a page are not its heads: {equal}" if equal else
+        "equal parts of a page are its heads, K's first",
+    ]  # fmt: skip
+    columns = ("party", "role", "usable", "why")
+    return Table("Who may use it", columns, tuple(rows), "; ".join(notes))
 
 
 def _slice(examination: Examination) -> Table:

@@ -1,17 +1,11 @@
-"""Which machine code a GPU can run, and what to compile for it.
-
-A cubin for sm_XY runs on GPUs of compute capability X.Z with Z >= Y. A family target (f) has the
-same rule; an arch-specific one (a) runs on X.Y alone. Where the driver is stricter, as between
-embedded and other GPUs, loading fails by name. Sources: "Binary compatibility" and "Feature set
-compiler targets" in the CUDA programming guide; the Blackwell compatibility guide, section 1.2.
-"""
+"""A GPU, what to compile for it, and why it cannot run some code (`oracle.machine.archs`)."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-_ARCH = re.compile(r"sm_([1-9][0-9]?)([0-9])([af]?)")
+from oracle.machine.archs import Arch, Capability
+
 _FIRST_WITH_OWN_CONVERSIONS = 10
 """Major capability from which arch-specific code converts to E2M1 by itself."""
 
@@ -24,7 +18,7 @@ class Device:
     """
 
     name: str
-    capability: tuple[int, int]
+    capability: Capability
     driver: int
 
     @property
@@ -42,13 +36,12 @@ class Device:
 
 def unsupported_reason(arch: str, device: Device) -> str | None:
     """Why a GPU cannot run code for an arch; None where it can."""
-    match = _ARCH.fullmatch(arch)
-    if match is None:
+    code = Arch.parse(arch)
+    if code is None:
         return f"{arch} is no arch"
-    major, minor, suffix = int(match[1]), int(match[2]), match[3]
-    here, there = device.capability
-    able = here == major and (there == minor if suffix == "a" else there >= minor)
-    if able:
+    if code.runs_on(device.capability):
         return None
-    needed = f"{major}.{minor}{'' if suffix == 'a' else f' or a later {major}.x'}"
-    return f"code for {arch} needs compute capability {needed}; {device.name} has {here}.{there}"
+    major, minor = device.capability
+    return (
+        f"code for {arch} needs compute capability {code.needs}; {device.name} has {major}.{minor}"
+    )

@@ -23,18 +23,19 @@ from oracle.subjects.gpucode import FATBIN, Found, cubins_in, mangled, search
 HOMES = ("_C_stable_libtorch.abi3.so", "_C.abi3.so")
 """Where vLLM keeps its kernels: these shared objects are searched first."""
 
-_INDEX_VERSION = b"kernels of a wheel 1"
+_INDEX_VERSION = b"kernels of a wheel 2"
 _MAX_HINTS = 4096
 
 
-def extract(path: Path, kernel: str, archs: Iterable[int] = ()) -> tuple[Found, ...]:
+def extract(path: Path, kernel: str, archs: Iterable[str] = ()) -> tuple[Found, ...]:
     """Every cubin of the artefact at `path` whose code defines `kernel` (its name in the source).
 
-    `archs` are numbers such as 100; without any, Blackwell and later are searched, and what is
-    older only where those have nothing. Raises UsageError where the artefact is damaged, NothingRan
-    where it has no such kernel, with a list of what it holds instead.
+    `archs` name GPUs, such as "sm_103": for each the code is taken that a driver would load there;
+    without any, Blackwell and later are searched, and what is older only where those have nothing.
+    Raises UsageError where the artefact is damaged, NothingRan where it has no such kernel, or none
+    for one of the GPUs, with a list of what it holds instead.
     """
-    archs = tuple(sorted(archs))
+    archs = tuple(sorted(set(archs)))
     with open_artefact(path) as artefact:
         members = sorted(filter(_is_own, artefact.members), key=_search_order)
         key = _index_key(path, artefact, members, kernel, archs)
@@ -70,7 +71,7 @@ def _search_order(member: Member) -> tuple[int, int, str]:
 
 
 def _search_all(
-    artefact: Artefact, members: list[Member], kernel: str, archs: tuple[int, ...]
+    artefact: Artefact, members: list[Member], kernel: str, archs: tuple[str, ...]
 ) -> tuple[Found, ...] | str:
     """The cubins, or why there are none."""
     seen = _Names(kernel)
@@ -127,7 +128,7 @@ def _holdings(members: list[Member], seen: _Names) -> str:
 
 
 def _index_key(
-    path: Path, artefact: Artefact, members: list[Member], kernel: str, archs: tuple[int, ...]
+    path: Path, artefact: Artefact, members: list[Member], kernel: str, archs: tuple[str, ...]
 ) -> str | None:
     """Where the index of a wheel is kept; other artefacts are quick to search and have none."""
     if artefact.kind != "wheel":

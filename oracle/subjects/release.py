@@ -34,7 +34,8 @@ _WHEEL = re.compile(
     r"(?P<name>[^-]+)-(?P<version>[^-]+)(?:-(?P<build>[0-9]+)[^-]*)?-[^-]+-[^-]+"
     r"-(?P<platform>[^-]+)\.whl"
 )
-_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)*[A-Za-z0-9.]*(?:\+[A-Za-z0-9.]+)?")
+# No longer than 64 characters: its numbers are compared as such.
+_VERSION = re.compile(r"(?!.{65})[0-9]+(?:\.[0-9]+)*[A-Za-z0-9.]*(?:\+[A-Za-z0-9.]+)?")
 
 
 def _say_nothing(line: str) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from oracle.contracts import contract
 from oracle.errors import NothingRan
 from oracle.geometry import CacheGeometry
+from oracle.machine.archs import arch_number, capability_of
 from oracle.machine.context import Unsupported
 from oracle.machine.cubin import Cubin, KernelInfo
 from oracle.machine.demangle import demangle
@@ -29,7 +30,7 @@ from oracle.subjects.archive import shown
 from oracle.subjects.base import SubjectInfo, Writer
 from oracle.subjects.binary import MachineWriter
 from oracle.subjects.extraction import cubins, extract
-from oracle.subjects.gpucode import Found, arch_number, mangled
+from oracle.subjects.gpucode import Found, loaded_on, mangled
 from oracle.subjects.release import ArtifactOptions, parse_release, release_wheel
 from oracle.subjects.store_abi import (
     WARP,
@@ -157,10 +158,30 @@ def writers_from_artifact(
     """The store kernels of a release ("vllm==0.33.0") or of an artefact's path, one an arch,
     dtype and scale search.
 
-    `archs` such as "sm_100" pick by number, whatever the suffix; none means all. Raises UsageError
-    where the artefact is damaged or cannot be had, NothingRan where it has no such kernel.
+    `archs` such as "sm_103" name GPUs, whatever the suffix: for each the code is taken that a
+    driver would load there, and where that is the code of another arch it is told; none means all.
+    Raises UsageError where the artefact is damaged or cannot be had, NothingRan where it has no
+    such kernel, or none for one of the GPUs.
     """
-    return writers_of(what, store_cubins(what, archs, options), dtypes)
+    options = options or ArtifactOptions()
+    found = store_cubins(what, archs, options)
+    writers = writers_of(what, found, dtypes)
+    for arch in dict.fromkeys(archs):
+        codes = loaded_on(arch, found, mangled(STORE_KERNEL))
+        others = [f for f in codes if capability_of(f.arch) != capability_of(arch)]
+        if others:
+            names = " and ".join(dict.fromkeys(f.arch for f in others))
+            options.notify(f"{shown(what)}: {arch} loads the code for {names}")
+            writers = [_loaded(writer, arch, others) for writer in writers]
+    return writers
+
+
+def _loaded(writer: Writer, arch: str, codes: Sequence[Found]) -> Writer:
+    """The writer, whose name says so where a GPU of another arch loads its code."""
+    if writer.info.artifact_sha256 in {found.sha256 for found in codes}:
+        assert isinstance(writer, VllmWriter | UnlaunchableWriter)
+        writer.info = replace(writer.info, name=f"{writer.info.name}, as {arch} loads it")
+    return writer
 
 
 def store_cubins(
@@ -171,7 +192,7 @@ def store_cubins(
     `archs` and errors are those of `writers_from_artifact`.
     """
     with _located(what, options or ArtifactOptions()) as path:
-        return extract(path, STORE_KERNEL, {arch_number(arch) for arch in archs})
+        return extract(path, STORE_KERNEL, archs)
 
 
 def writers_of(what: str, found: Sequence[Found], dtypes: Sequence[str]) -> list[Writer]:

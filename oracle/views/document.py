@@ -11,7 +11,7 @@ from oracle.views.examine import SHARING, WORDS, Examination
 from oracle.views.owners import Coordinate
 from oracle.views.planes import AXES
 
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION = "1.1"
 
 MAX_RUNS = 4096
 """Runs of a round trip that a document lists; `runs_left_out` counts the others."""
@@ -25,6 +25,7 @@ def as_document(examination: Examination, exit_code: int) -> dict[str, Any]:
         "schema_version": SCHEMA_VERSION,
         "sound": not examination.faults,
         "faults": list(examination.faults),
+        "sound_splits": list(examination.sound_splits),
         "tensor": {**asdict(tensor), "head_size": tensor.head_size},
         "split": carving.split.name,
         "scale_layouts": dict(examination.asked.scale_layouts),

@@ -9,11 +9,11 @@ from typing import Any
 
 from oracle.candidates import candidate
 from oracle.contracts import contracts
-from oracle.errors import UsageError
+from oracle.errors import OracleError, UsageError
 from oracle.geometry import SIDES
 from oracle.views.owners import Coordinate, Owners, Shared
 from oracle.views.parties import Party, parties
-from oracle.views.planes import Carving, ViewSplit, carve
+from oracle.views.planes import SPLITS, Carving, ViewSplit, carve
 from oracle.views.roundtrip import RoundTrip, round_trip
 from oracle.views.slices import SliceVerdict, slice_verdict, unequal_parts
 from oracle.views.tensor import CacheTensor, departures, from_array
@@ -150,6 +150,21 @@ class Examination:
                 f"{self.round_trip.witness}"
             )
         return tuple(lines)
+
+    @cached_property
+    def sound_splits(self) -> tuple[str, ...]:
+        """Where something is not sound: the splits under which everything that is asked is."""
+        # How strides differ from a named order is the same under every split.
+        if not self.faults or self.departures:
+            return ()
+        return tuple(name for name, split in SPLITS.items() if self._sound_under(split))
+
+    def _sound_under(self, split: ViewSplit) -> bool:
+        try:
+            return not Examination(self.carving.tensor, split, self.asked).faults
+        except OracleError:
+            # A split that refuses the tensor, or under which nothing can be told, is no way out.
+            return False
 
     def shared_in_words(self, shared: Shared | None) -> str:
         """A byte and its two owners."""

@@ -72,6 +72,12 @@ class Party:
     note: str | None = None
 
 
+def keeps_own_tensors(name: str) -> bool:
+    """Whether a contract's party is never given a cache tensor, whatever its strides are."""
+    demand = DEMANDS.get(name)
+    return demand is not None and demand.own_tensors
+
+
 def parties(carving: Carving, sound: bool) -> list[Party]:
     """Every contract's party on a carving; `sound` says that no byte of it has two owners."""
     return [_party(contract, carving, sound) for contract in contracts().values()]

@@ -20,12 +20,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from oracle.machine.archs import arch_number
 from oracle.machine.cubin import Cubin
 from oracle.machine.disassembly import Instruction, disassemble
 from oracle.machine.launch import Program
 from oracle.machine.lower import lower
 from oracle.machine.memory import Memory
-from oracle.subjects.gpucode import arch_number
 from oracle.toolchain import NVRTC_PACKAGE, compile_cuda, tool_versions
 
 ARCHS = ("sm_80", "sm_90", "sm_100a", "sm_120a")
