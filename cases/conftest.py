@@ -29,7 +29,8 @@ from oracle.subjects.spec import readers_from_specs
 from oracle.toolchain import tool_versions
 
 HERE = Path(__file__).parent
-FAILURES = HERE.parent / "reports" / "out" / "cases"
+FAILURES = Path("reports", "out", "cases")
+"""Below the current directory: whoever runs the suite finds the cases in their own project."""
 MOST_EXAMPLES = 1_000_000_000
 
 
@@ -57,7 +58,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     add("--expected", type=Path, default=HERE / "expected", metavar="DIR",
         help="the files of expected failures (default: cases/expected)")  # fmt: skip
     add("--failures", type=Path, default=FAILURES, metavar="DIR",
-        help="where failing cases are written (default: reports/out/cases)")  # fmt: skip
+        help="where failing cases are written (default: %(default)s)")  # fmt: skip
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -14,17 +14,21 @@ from expectations import Expectation
 from hypothesis import settings
 
 from oracle.errors import OracleError
+from oracle.fuzz.affected import affected
 from oracle.fuzz.failure import Failure
 from oracle.fuzz.files import write_whole
 from oracle.fuzz.replayfile import Replay
 from oracle.properties.promise import Promise
 from oracle.properties.strategies import Found, Limits
+from oracle.report import terminal
 from oracle.report.text import printable
 from oracle.subjects.base import Reader, Writer
 from oracle.subjects.release import ArtifactOptions
 
 HARNESS = Path(__file__).parents[1] / "harness.py"
 _LONGEST_NAME = 120
+_ROWS = 8
+"""Tokens of a plane that are drawn: of two planes below each other there are twice as many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +58,10 @@ class Suite:
         return None
 
     def report(self, promise: Promise, writer: Writer, found: Found) -> str:
-        """A broken promise in a few lines: what, where, the smallest case, how to see it again."""
+        """A broken promise in a few lines: what, where, the smallest case, how to see it again.
+
+        The scale plane that it is about is drawn below.
+        """
         case = json.dumps(found.case.document())
         lines = [
             f"{promise.name} is broken by {writer.info.id}",
@@ -69,7 +76,9 @@ class Suite:
             lines.append(f"to see it again: {self._command(path, writer)}")
         except (OracleError, OSError) as error:
             lines.append(f"the case could not be kept: {error}")
-        return "\n".join(map(printable, lines))
+        drawn = affected(writer, self.reader, found.case, found.violation, _ROWS)
+        told = "\n".join(map(printable, lines))
+        return told if drawn is None else f"{told}\n{terminal.as_text([drawn])}"
 
     def _written(self, promise: Promise, writer: Writer, found: Found) -> Path:
         reader = self.reader_spec if promise.reads else None

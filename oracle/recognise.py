@@ -6,13 +6,14 @@ all of them are named. It is never rounded to the nearest name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
 
 from oracle.addressmap import AddressMap, IntArray
 from oracle.candidates import CANDIDATES
+from oracle.geometry import CACHE_LAYOUTS
 from oracle.layout import Layout, shape_stride
 
 
@@ -66,7 +67,13 @@ def _why_not(amap: AddressMap) -> str:
     missing = int(np.count_nonzero(~amap.found))
     if missing:
         return f"{missing} of {amap.offset.size} coordinates were found nowhere"
-    return "some coordinates are not in the plane of their own page and head"
+    reason = "some coordinates are not in the plane of their own page and head"
+    for layout in CACHE_LAYOUTS:
+        other = replace(amap, geometry=replace(amap.geometry, cache_layout=layout))
+        relative = other.plane_relative()
+        if relative is not None and (relative == relative[0, 0]).all():
+            return f"{reason}: these are the addresses of an {layout} page"
+    return reason
 
 
 def expected_offset(amap: AddressMap, table: IntArray) -> IntArray:

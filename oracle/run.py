@@ -15,7 +15,7 @@ import numpy as np
 
 from oracle import __version__
 from oracle.addressmap import IntArray, Read, Written
-from oracle.errors import NothingRan, OracleError, UsageError
+from oracle.errors import CallFailed, NothingRan, OracleError, Refused, UsageError
 from oracle.findings import agreement, not_obtained, reader_findings
 from oracle.geometry import CACHE_LAYOUTS, SIDES, CacheGeometry
 from oracle.machine.context import Unsupported
@@ -26,7 +26,7 @@ from oracle.readerprobe import map_reader
 from oracle.recognise import recognise
 from oracle.subjects.base import AddressReader, Reader, Writer
 from oracle.subjects.binary import MachineWriter
-from oracle.subjects.dequantiser import DequantiserRaised
+from oracle.subjects.callable import CallableWriter
 from oracle.survey import survey
 from oracle.toolchain import tool_versions
 from oracle.twins import compared
@@ -119,14 +119,25 @@ def run_verdict(
         for index in order:
             done(index, _run_cell(writers, readers, cells[index], judged_readers))
     ordered = [parts[index] for index in range(len(cells))]
+    findings = tuple(f for part in ordered for f in part.findings)
+    for writer in writers:
+        if isinstance(writer, CallableWriter):
+            _check_answered(writer.info.id, findings)
     return Verdict(
         subjects=infos,
-        findings=tuple(f for part in ordered for f in part.findings),
+        findings=findings,
         agreements=tuple(a for part in ordered for a in part.agreements),
         domain={**asdict(domain), "pages_probed": list(PROBED_PAGES), "geometries": len(cells)},
         environment=_environment(),
         launches=_launches(sum((part.answers for part in ordered), Counter())),
     )
+
+
+def _check_answered(writer: str, findings: Sequence[Finding]) -> None:
+    """Raise UsageError for a function that failed in every geometry it did not refuse."""
+    mine = [f for f in findings if f.subject == writer and f.status != "refused"]
+    if mine and all(f.status == "unsupported" for f in mine):
+        raise UsageError(mine[0].reason or "")
 
 
 def _launches(answers: Answers) -> tuple[Launches, ...]:
@@ -214,17 +225,25 @@ def _write(
     except UsageError:
         raise
     except OracleError as error:
-        return not_obtained(writer.info, configuration, _status_of(error), str(error))
+        return not_obtained(writer.info, configuration, *_why_ended(error))
     return findings
 
 
-def _status_of(error: OracleError) -> str:
-    """The status of a writer that ended early."""
-    if isinstance(error, NothingRan):
-        return "not_run"
-    if isinstance(error, Unsupported):
-        return "unsupported"
-    return "undefined" if isinstance(error, MachineFault) else "unrecognised"
+def _why_ended(error: OracleError) -> tuple[str, str]:
+    """The status and the reason of a subject that ended early."""
+    if isinstance(error, Refused):
+        return "refused", error.reason
+    status = next((status for kind, status in _ENDED if isinstance(error, kind)), "unrecognised")
+    return status, str(error)
+
+
+_ENDED = (
+    (NothingRan, "not_run"),
+    (Unsupported, "unsupported"),
+    # No map was obtained, so nothing contradicts what is declared; but it is no pass either.
+    (CallFailed, "unsupported"),
+    (MachineFault, "undefined"),
+)
 
 
 def _read(
@@ -241,9 +260,7 @@ def _read(
     except UsageError:
         raise
     except OracleError as error:
-        not_executed = isinstance(error, DequantiserRaised | Unsupported)
-        status = "unsupported" if not_executed else "unrecognised"
-        return not_obtained(reader.info, configuration, status, str(error))
+        return not_obtained(reader.info, configuration, *_why_ended(error))
     read[reader.info.id] = result
     return reader_findings(reader.info, configuration, result)
 

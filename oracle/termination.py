@@ -24,11 +24,12 @@ def terminable() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    own = os.getpid()
+    # A function of the user's is called with another os._exit (`oracle.subjects.guard`).
+    own, leave = os.getpid(), os._exit
 
     def end(number: int, frame: FrameType | None) -> None:
         if os.getpid() != own:
-            os._exit(128 + number)
+            leave(128 + number)
         from multiprocessing import active_children
 
         for child in active_children():

@@ -12,8 +12,8 @@ reader, side and geometry. A status decides which other fields carry something:
 | gap | a byte of the plane is never written, or a coordinate never stored | defects, witness |
 | undefined | a misaligned store, or code without a meaning | defects, witness, reason |
 | unrecognised | nothing is declared and no candidate describes the map | witness |
-| refused | the subject's host side refuses the geometry by name | reason |
-| unsupported | the subject cannot be executed | reason |
+| refused | the subject refuses the geometry by name | reason |
+| unsupported | the subject cannot be executed, or its function failed | reason |
 | not_run | it was not tried | reason |
 
 Every count is of the coordinates of one page: the probes store several pages, and a finding whose

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from checkouts import CORRECTED, DEQUANTISER, PINNED, PYTHON, SPLIT, needs_torch, tree
 
-from oracle.errors import UsageError
+from oracle.errors import CallFailed, UsageError
 from oracle.geometry import CacheGeometry
 from oracle.readerprobe import map_reader
 from oracle.recognise import recognise
@@ -29,7 +29,6 @@ from oracle.subjects.checkout_process import CheckoutProcess
 from oracle.subjects.checkout_source import extract
 from oracle.subjects.checkout_tree import built_extensions, open_checkout
 from oracle.subjects.checkout_views import CheckoutSplit, checkout_split
-from oracle.subjects.dequantiser import DequantiserRaised
 from oracle.subjects.spec import writers_from_specs
 from oracle.verdict import Verdict
 from oracle.views.planes import view_split
@@ -395,13 +394,13 @@ REQUEST = {"shape": [1, 4, 2, 72], "strides": [576, 144, 72, 1], "offset": 0}
 @needs_torch
 def test_functions_that_misbehave_are_reported_one_by_one(bad: CheckoutProcess) -> None:
     for name, kind, words in (
-        ("raising", DequantiserRaised, "bad.py: raising raised ArithmeticError: not today"),
+        ("raising", CallFailed, "bad.py: raising raised ArithmeticError: not today"),
         ("stub", UsageError, "bad.py: stub needs vllm.needed, which is not executed"),
         ("stub_call", UsageError, "stub_call needs vllm.helper"),
         ("on_gpu", UsageError, "on_gpu wants a GPU"),
-        ("greedy", DequantiserRaised, "greedy raised MemoryError"),
-        ("undefined", DequantiserRaised, "raised NameError"),
-        ("leaving", DequantiserRaised, "raised SystemExit: 3"),
+        ("greedy", CallFailed, "greedy raised MemoryError"),
+        ("undefined", CallFailed, "raised NameError"),
+        ("leaving", CallFailed, "raised SystemExit: 3"),
     ):
         with pytest.raises(kind) as caught:
             bad.call("split", name, REQUEST)

@@ -21,7 +21,7 @@ from verdicts import VERDICTS, settled
 from oracle import __version__, cli
 from oracle.arguments import values
 from oracle.commands.verdict import exit_code
-from oracle.errors import UsageError
+from oracle.errors import CallFailed
 from oracle.geometry import CacheGeometry
 from oracle.machine.tiers import TIER_VARIABLE
 from oracle.requests import StoreRequest
@@ -76,7 +76,7 @@ def test_the_harness_runs_from_any_directory(tmp_path: Path) -> None:
 MISTAKES = {
     "": "the following arguments are required: COMMAND",
     "verdikt": "'verdikt'",
-    "verdict --bogus": "--bogus",
+    "verdict --bogus": "--bogus (see layout-oracle verdict --help)",
     "verdict --head 64": "--head",
     "verdict --head-size 0": "--head-size: '0'",
     "verdict --head-size -64": "--head-size: '-64'",
@@ -100,7 +100,14 @@ MISTAKES = {
     "verdict --require gpu": "--require: invalid choice: 'gpu'",
     "verdict nobody": "'nobody'",
     "verdict --reader nobody": "'nobody'",
-    "verdict store:k=linear": "store:k=linear",
+    "verdict store:k=linear": "store:k=linear: give both layouts",
+    "verdict store:k=liner": "no layout is called 'liner'",
+    "verdict my_store.py": "not its file: my_store:store",
+    "verdict ./my_store.py:put@cuda": "not its file: my_store:put@cuda",
+    "verdict sub/my_store.py:put": "not its file: sub.my_store:put",
+    "verdict ../my_store.py:put": "not its file: my_store:put, with .. on PYTHONPATH",
+    "verdict --reader my_store.py": "not its file: my_store:dequantise",
+    "verdict --reader trtllm-gen,flashinfer-fa2": "repeat --reader for each",
     "verdict reference:k=lineal,v=linear": "'lineal'",
     "verdict no.such.module:function": "no.such.module",
     "verdict missing.cubin": "missing.cubin",
@@ -110,6 +117,7 @@ MISTAKES = {
     "layouts --block-size 0": "--block-size: '0'",
     "map": "LAYOUT|SPEC",
     "map nobody": "'nobody'",
+    "map swizle_4x4": "no layout is called 'swizle_4x4': did you mean swizzle_4x4?",
     "map swizzle_4x4 --head-size 80": "swizzle_4x4 needs S to be a multiple of 4",
     "map linear --side Q": "--side",
     "map store": "store names several writers",
@@ -127,6 +135,13 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     done = call(*line.split(" ") if line else [])
     assert done.code == 2
     assert MISTAKES[line] in done.complaint
+
+
+def test_a_report_of_a_directory_names_the_verdict_in_it(call: Call, tmp_path: Path) -> None:
+    assert "Is a directory" in call("report", str(tmp_path)).complaint
+    inside = tmp_path / "verdict.json"
+    inside.write_text("{}", encoding="utf-8")
+    assert f"give {inside}" in call("report", str(tmp_path)).complaint
 
 
 def test_control_sequences_in_a_complaint_are_spelled_out(call: Call) -> None:
@@ -293,7 +308,7 @@ def test_a_launch_of_padding_alone_may_store_nothing(
     request = StoreRequest(geometry, "bf16", words, words, slots, 1.0, 1.0, image)
     writer = CallableWriter("idle:store")
     assert writer.write(request).cache.tobytes() == image.tobytes()
-    with pytest.raises(UsageError, match="stored nothing"):
+    with pytest.raises(CallFailed, match="stored nothing"):
         writer.write(replace(request, slot_mapping=slots + 1))
 
 

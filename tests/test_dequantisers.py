@@ -9,14 +9,13 @@ import numpy as np
 import pytest
 
 from oracle.candidates import candidate
-from oracle.errors import UsageError
+from oracle.errors import CallFailed, UsageError
 from oracle.geometry import CacheGeometry
 from oracle.readerprobe import map_reader
 from oracle.recognise import recognise
 from oracle.subjects.callable import CallableReader
 from oracle.subjects.dequantiser import (
     Calling,
-    DequantiserRaised,
     Parameter,
     calling,
     flags_in_words,
@@ -201,7 +200,7 @@ def test_what_cannot_be_called_is_refused(name: str, words: str) -> None:
 
 
 def test_a_geometry_the_function_cannot_do_is_no_bad_usage() -> None:
-    with pytest.raises(DequantiserRaised, match="raised ValueError: head size 128") as caught:
+    with pytest.raises(CallFailed, match="raised ValueError: head size 128") as caught:
         map_reader(reader("only_small"), CacheGeometry(4, 8, 2, 128))
     assert not isinstance(caught.value, UsageError)
 

@@ -17,7 +17,7 @@ from oracle.faults import Faults, faults_of, linear_data_faults
 from oracle.findings import agreement
 from oracle.geometry import PLANES, SIDES, CacheGeometry
 from oracle.layout import LayoutUndefined
-from oracle.probe import PROBED_PAGES, probed
+from oracle.probe import PAGES_IN_CACHE, PROBED_PAGES, probed
 from oracle.properties.case import StoreCase
 from oracle.properties.places import Places, named_places, spot_in_words
 from oracle.properties.promise import Broken
@@ -70,9 +70,13 @@ def _mapped(writer: Writer, geometry: CacheGeometry, dtype: str) -> Mapped:
     return Mapped(geometry, tuple(findings), written)
 
 
+def read_map(reader: Reader, case: StoreCase) -> Read:
+    """The maps of a reader on the geometry of a case. Raises what it raises."""
+    return _read_map(cast(Hashable, reader), probed(case.geometry))
+
+
 @lru_cache(maxsize=KEPT)
 def _read_map(reader: Reader, geometry: CacheGeometry) -> Read:
-    """The maps of a reader. Raises what it raises."""
     if isinstance(reader, AddressReader):
         return reader.map(geometry)
     return map_reader(reader, geometry)
@@ -123,8 +127,9 @@ def as_declared(writer: Writer, reader: Reader | None, case: StoreCase) -> Broke
         if finding.status != "match":
             names = " = ".join(finding.layouts) or finding.shape_stride or "a layout without a name"
             found = f"is {names}" if finding.status == "mismatch" else finding.status
-            reason, witness = _told(finding.side, finding.plane, finding.witness or {})
-            return f"declared {finding.declared}, but {found.replace('_', ' ')}: {reason}", witness
+            told = _told(finding.side, finding.plane, finding.witness or {})
+            reason = f"declared {finding.declared}, but {found.replace('_', ' ')}: {told.reason}"
+            return told._replace(reason=reason)
     return None
 
 
@@ -137,27 +142,34 @@ def agrees(writer: Writer, reader: Reader | None, case: StoreCase) -> Broken | N
     """A scale that the reader looks for elsewhere than the writer puts it."""
     assert reader is not None
     maps = mapped(writer, case)
-    read = _read_map(cast(Hashable, reader), maps.geometry)
+    read = read_map(reader, case)
     configuration = Configuration.of(maps.geometry, case.dtype)
     for side in SIDES:
         found = agreement(writer.info, reader.info, side, configuration, maps.written, read, True)
         if found.status == "agree":
             continue
         if found.witness is None:
-            return f"{side} scales: {found.reason}", {"side": side, "plane": "scale"}
+            return Broken(f"{side} scales: {found.reason}", {"side": side, "plane": "scale"})
         witness = found.witness
-        reason, told = _told(side, "scale", witness)
-        return f"{reason} stored in {witness['writer']}, read from {witness['reader']}", told
+        told = _told(side, "scale", witness)
+        how = f"stored in {witness['writer']}, read from {witness['reader']}"
+        return told._replace(reason=f"{told.reason} {how}")
     return None
 
 
 def _told(side: str, plane: str, witness: Witness) -> Broken:
-    """A witness of a finding in words, and with its side and plane."""
-    reason = f"{spot_in_words(witness)} of the {side} {plane}".removeprefix(" of ")
+    """A witness of a finding in words, and with its side and plane.
+
+    The case may have fewer pages than the probe whose page is named, so that is said.
+    """
+    named = dict(witness)
+    if "page" in named:
+        named["page"] = f"{named['page']} of the probe's {PAGES_IN_CACHE}"
+    reason = f"{spot_in_words(named)} of the {side} {plane}".removeprefix(" of ")
     if "region_offset" in witness:
         reason += f", byte {witness['region_offset']} of its region"
     if "note" in witness:
         reason += f": {witness['note']}"
     if "stored" in witness:
         reason += f", in {witness['stored']}"
-    return reason, {"side": side, "plane": plane, **witness}
+    return Broken(reason, {"side": side, "plane": plane, **witness})

@@ -6,14 +6,12 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 
 from oracle.contracts import STORE_CONTRACTS
-from oracle.errors import UsageError
 from oracle.geometry import CacheGeometry
 from oracle.machine.tiers import default_tier
-from oracle.report.text import enumerated
 from oracle.requests import Stored, StoreRequest
 from oracle.subjects.base import SubjectInfo, Writer
 from oracle.subjects.release import ArtifactOptions
-from oracle.subjects.spec import is_artifact, writers_from_specs
+from oracle.subjects.spec import artefact_of, writers_from_specs
 
 COMPARED_ARCHS = ("sm_90", "sm_100a", "sm_120a")
 """What the store kernel is built for to be compared: conversions in software, and by either of the
@@ -58,22 +56,13 @@ def writers_of(
     dtypes: Sequence[str] = ("bf16",),
     options: ArtifactOptions | None = None,
 ) -> list[Writer]:
-    """The writers of a spec, or the one whose id it is.
+    """The writers of a spec, each with its builds for other archs.
 
-    `archs`, `dtypes`, `options` and errors are those of `writers_from_specs`; an artefact that
-    has no kernel of such an id raises UsageError as well, and so does a tier of the machine that
-    the environment asks for and that is not here.
+    `archs`, `dtypes`, `options` and errors are those of `writers_from_specs`; a tier of the machine
+    that the environment asks for and that is not here raises UsageError as well.
     """
     # A writer would say so in every case, as if the case were to blame.
     default_tier()
-    artefact, colon, build = spec.rpartition(":")
-    if colon and build.startswith("sm_") and is_artifact(artefact):
-        # The id that a report prints: one kernel of an artefact.
-        found = writers_from_specs([artefact], archs, dtypes, options)
-        named = [writer for writer in found if writer.info.id == spec]
-        if not named:
-            raise UsageError(f"{artefact} has no kernel {build} for {enumerated(dtypes, 'or')}")
-        return [_with_builds(writer, artefact, options) for writer in named]
     found = writers_from_specs([spec], archs, dtypes, options)
     return [_with_builds(writer, spec, options) for writer in found]
 
@@ -83,8 +72,8 @@ def _with_builds(writer: Writer, spec: str, options: ArtifactOptions | None) -> 
     kind = base.partition(":")[0]
     if kind == "store" or kind in STORE_CONTRACTS:
         archs: Sequence[str] = COMPARED_ARCHS
-    elif is_artifact(spec):
-        base, archs = spec, ()
+    elif (artefact := artefact_of(spec)) is not None:
+        base, archs = artefact, ()
     else:
         return writer
     dtypes = writer.info.dtypes

@@ -68,6 +68,14 @@ class Places:
         rest = np.flatnonzero(marked)
         return int(rest[0]) if rest.size else None
 
+    def beside(self, byte: int, marked: NDArray[np.bool_]) -> tuple[int, ...]:
+        """The bytes `marked` [cache_bytes] that are in the plane of another byte and its head."""
+        found = np.flatnonzero(marked)
+        each, own = self.geometry.locate(found), self.geometry.locate(byte)
+        same = (each.page == own.page) & (each.side == own.side)
+        same &= (each.plane == own.plane) & (each.head == own.head)
+        return tuple(found[same].tolist())
+
     def coordinate(self, byte: int) -> dict[str, Any]:
         """What a byte of the cache holds: side, plane, page, head, token, column or element."""
         where = self.geometry.locate(byte)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 from oracle.errors import NothingRan, OracleError
 from oracle.machine.context import Unsupported
@@ -17,16 +17,24 @@ class Violation:
     """A promise that a case breaks.
 
     `reason` is one line in plain words; `witness` the smallest coordinate that shows it, with its
-    page and byte, as far as the promise is about coordinates.
+    page and byte, as far as the promise is about coordinates. `wrong` are the bytes of the cache
+    that break it in the plane of the witness, where the promise is about bytes.
     """
 
     promise: str
     reason: str
     witness: Mapping[str, Any]
+    wrong: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
-Broken: TypeAlias = tuple[str, Mapping[str, Any]]
-"""Reason and witness of a violation."""
+class Broken(NamedTuple):
+    """What a violation consists of, but for its promise."""
+
+    reason: str
+    witness: Mapping[str, Any]
+    wrong: tuple[int, ...] = ()
+
+
 Search: TypeAlias = Callable[[Writer, Reader | None, StoreCase], Broken | None]
 """Looks for what breaks a promise."""
 
@@ -71,7 +79,7 @@ class Promise:
         except (NothingRan, Unsupported):
             raise
         except OracleError as error:
-            broken = str(error), {}
+            broken = Broken(str(error), {})
         return None if broken is None else Violation(self.name, *broken)
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TypeAlias
 
-from hypothesis import Phase, find, settings
+from hypothesis import Phase, find, reject, settings
 from hypothesis import strategies as st
-from hypothesis.errors import Flaky, NoSuchExample
+from hypothesis.errors import Flaky, NoSuchExample, Unsatisfiable
 
-from oracle.errors import NothingRan
+from oracle.errors import NothingRan, Refused
 from oracle.formats import DTYPES
 from oracle.geometry import CACHE_LAYOUTS, CacheGeometry
 from oracle.properties.case import MAX_SEED, StoreCase
@@ -158,12 +158,18 @@ def find_violation(
     """A case that breaks a promise, as small as Hypothesis makes it; None where none is found.
 
     As many `cases` are tried as the settings say. Hypothesis remembers what it finds by promise and
-    id of the writer. Raises what the check raises.
+    id of the writer. Raises what the check raises; Refused only where every case is refused.
     """
     found: list[Found] = []
+    refusals: list[Refused] = []
 
     def breaks(case: StoreCase) -> bool:
-        violation = promise.check(writer, reader, case)
+        try:
+            violation = promise.check(writer, reader, case)
+        except Refused as refused:
+            refusals.append(refused)
+            # Another case is drawn in its place.
+            reject()
         if violation is not None:
             found[:] = [Found(case, violation)]
         return violation is not None
@@ -171,6 +177,8 @@ def find_violation(
     key = f"{promise.name} {writer.info.id}".encode()
     try:
         find(cases, breaks, settings=settings(chosen, phases=_PHASES), database_key=key)
+    except Unsatisfiable:
+        raise refusals[0] from None
     except NoSuchExample:
         return None
     except Flaky:

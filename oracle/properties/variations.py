@@ -54,6 +54,7 @@ def last_wins(writer: Writer, reader: Reader | None, case: StoreCase) -> Broken 
 def token_independent(writer: Writer, reader: Reader | None, case: StoreCase) -> Broken | None:
     """Tokens that are stored otherwise by one launch than by two."""
     request = distinct(real(case.request()))
+    together = _left(writer, request, "in one launch")
     count = request.slot_mapping.size
     if count < 2:
         return None
@@ -62,7 +63,7 @@ def token_independent(writer: Writer, reader: Reader | None, case: StoreCase) ->
     rest = replace(chosen(request, np.arange(cut, count)), cache=first.cache)
     second = _left(writer, rest, f"in two, of {cut} and {count - cut} tokens")
     both = second._replace(strays=first.strays | second.strays)
-    return _compared(writer, case, _left(writer, request, "in one launch"), both)
+    return _compared(writer, case, together, both)
 
 
 def order_independent(writer: Writer, reader: Reader | None, case: StoreCase) -> Broken | None:
@@ -125,10 +126,10 @@ def _compared(writer: Writer, case: StoreCase, one: Left, other: Left) -> Broken
         first, second = int(one.cache[byte]), int(other.cache[byte])
         spot = {**places.coordinate(byte), "found": first, "otherwise": second}
         reason = f"{in_words(spot)} is {first:#04x} stored {one.how}, {second:#04x} {other.how}"
-        return reason, spot
+        return Broken(reason, spot, places.beside(byte, differs))
     apart = one.strays ^ other.strays
     if not apart:
         return None
     byte, where = min(apart), case.geometry.plane_name(min(apart))
     reason = f"a byte is stored {where}, at offset {byte}, {one.how} or {other.how}, but not both"
-    return reason, {"byte": byte, "where": where}
+    return Broken(reason, {"byte": byte, "where": where})

@@ -9,20 +9,18 @@ strided as HND or NHD say; `slot_mapping` is int64 [T], `kv_cache_dtype` "nvfp4"
 of one element. A reader is called like vLLM's `dequant_nvfp4_kv_cache`, once for each side: see
 `oracle.subjects.dequantiser`.
 
-A module that imports torch gets torch tensors (block scales as float8_e4m3fn); any other gets NumPy
-arrays (block scales as uint8), in which bf16 values come as float32, since NumPy has no bf16.
-A writer called `package.module:function@cuda` gets its tensors on the GPU, which is what a store in
-Triton or CuTe needs.
+A function whose module imports torch gets torch tensors (block scales as float8_e4m3fn); any other
+gets NumPy arrays (block scales as uint8), in which bf16 values come as float32, since NumPy has no
+bf16. A writer called `package.module:function@cuda` gets its tensors on the GPU, which is what a
+store in Triton or CuTe needs.
+
+A function refuses a geometry by raising NotImplementedError with the reason.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib
 import inspect
-import os
 import sys
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +28,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from oracle.errors import NothingRan, UsageError
+from oracle.errors import CallFailed, NothingRan, Refused, UsageError
 from oracle.formats import DTYPES
 from oracle.geometry import CacheGeometry, StridedView
 from oracle.requests import ReadRequest, Stored, StoreRequest
@@ -38,7 +36,6 @@ from oracle.subjects.base import SubjectInfo
 from oracle.subjects.dequantiser import (
     TRIAL,
     Calling,
-    DequantiserRaised,
     Parameter,
     calling,
     check_flags,
@@ -48,52 +45,15 @@ from oracle.subjects.dequantiser import (
     result_shape,
     trial,
 )
-from oracle.subjects.timelimit import TooLong, time_limit
+from oracle.subjects.function import called, digest, load_function, uses_torch
 from oracle.views.planes import SPLITS, Plane
 from oracle.views.tensor import of_geometry
 
-
-def load_function(spec: str) -> Callable[..., Any]:
-    """The function `package.module:function` names, searched for from the current directory too.
-
-    Raises UsageError where there is none, or where importing its module fails.
-    """
-    module_name, _, function_name = spec.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        with time_limit():
-            module = importlib.import_module(module_name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:
-        raise UsageError(f"{spec}: importing {module_name} failed: {_line(error)}") from error
-    function: Callable[..., Any] | None = getattr(module, function_name, None)
-    if function is None or not callable(function):
-        raise UsageError(f"{spec}: {module_name} has no function {function_name!r}")
-    return function
-
-
-def _line(error: BaseException) -> str:
-    """An exception in one line: its type, its first line, and where it was raised."""
-    try:
-        text = str(error).strip().splitlines()
-    except Exception:
-        # A subject's exception may have no words for itself.
-        text = []
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}{f': {text[0]}' if text else ''}{place}"
-
-
-def _digest(function: Callable[..., Any]) -> str | None:
-    """sha256 of the file a function stands in, if it stands in one."""
-    try:
-        path = inspect.getsourcefile(function)
-        with open(path or "", "rb") as file:
-            return hashlib.sha256(file.read()).hexdigest()
-    except (OSError, TypeError):
-        return None
+ARGUMENTS = (
+    "key", "value", "key_cache", "value_cache", "slot_mapping", "kv_cache_dtype", "k_scale",
+    "v_scale",
+)  # fmt: skip
+"""What a writer is called with, by position."""
 
 
 class CallableWriter:
@@ -102,13 +62,15 @@ class CallableWriter:
     def __init__(self, spec: str) -> None:
         """Import the function of `package.module:function[@cuda]`.
 
-        Raises UsageError for one that cannot be imported, or has no use for tensors on a GPU.
+        Raises UsageError for one that cannot be imported, takes other arguments, or has no use for
+        tensors on a GPU.
         """
         self.spec = spec
         name, _, place = spec.partition("@")
         self._place = place or "cpu"
         self._function = load_function(name)
-        if place and not _uses_torch(self._function):
+        _check_signature(name, self._function)
+        if place and not uses_torch(self._function):
             raise UsageError(
                 f"{spec}: its module uses no torch, so it gets NumPy arrays: leave @{place} out"
             )
@@ -117,7 +79,7 @@ class CallableWriter:
             role="writer",
             name=spec,
             executor="callable",
-            artifact_sha256=_digest(self._function),
+            artifact_sha256=digest(self._function),
         )
 
     def __reduce__(self) -> tuple[type[CallableWriter], tuple[str]]:
@@ -125,16 +87,17 @@ class CallableWriter:
         return CallableWriter, (self.spec,)
 
     def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
-        """A function is asked about everything."""
+        """A function is asked about everything: it can refuse only as it is called."""
         return None
 
     def write(self, request: StoreRequest) -> Stored:
         """Call the function.
 
-        Raises UsageError where it raises or stores nothing, NothingRan where it lacks a GPU.
+        Raises Refused where it refuses the geometry, CallFailed where it raises or stores nothing,
+        UsageError where it takes too long, NothingRan where it lacks a GPU.
         """
         cache = request.cache.copy()
-        torch = sys.modules.get("torch") if _uses_torch(self._function) else None
+        torch = sys.modules.get("torch") if uses_torch(self._function) else None
         if torch is None:
             whole, arguments = None, _arguments(request, cache)
         else:
@@ -142,22 +105,14 @@ class CallableWriter:
             # On the CPU this is no copy.
             whole = torch.from_numpy(cache).to(self._place)
             arguments = _torch_arguments(torch, request, whole)
-        where = request.geometry.in_words()
-        try:
-            with time_limit():
-                self._function(*arguments)
-                # A GPU may still be at it, and tells of a fault only here.
-                cache = cache if whole is None else whole.cpu().numpy()
-        except KeyboardInterrupt:
-            raise
-        except TooLong as error:
-            raise UsageError(f"{self.spec} {error}, given {where}") from None
-        except BaseException as error:
-            # Not even a subject's own exit may become the tool's.
-            raise UsageError(f"{self.spec} raised {_line(error)}, given {where}") from error
+        with called(self.spec, self._function, request.geometry):
+            self._function(*arguments)
+            # A GPU may still be at it, and tells of a fault only here.
+            cache = cache if whole is None else whole.cpu().numpy()
         if (request.slot_mapping >= 0).any() and np.array_equal(cache, request.cache):
-            raise UsageError(
-                f"{self.spec} stored nothing, given {where}: the cache is as it was before the call"
+            raise CallFailed(
+                f"{self.spec} stored nothing, given {request.geometry.in_words()}: the cache is as "
+                "it was before the call"
             )
         return Stored(cache)
 
@@ -189,24 +144,31 @@ class CallableReader:
             role="reader",
             name=f"{name}{flags_in_words(self._flags)}",
             executor="callable",
-            artifact_sha256=_digest(self._function),
+            artifact_sha256=digest(self._function),
         )
         try:
             self.read(trial(TRIAL))
-        except DequantiserRaised as error:
+        except CallFailed as error:
             raise UsageError(str(error)) from error
+        except Refused:
+            # It answers for geometries of its own choice.
+            pass
 
     def __reduce__(self) -> tuple[type[CallableReader], tuple[str]]:
         """Another process imports the function anew."""
         return CallableReader, (self.spec,)
 
     def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
-        """A function is asked about everything."""
+        """A function is asked about everything: it can refuse only as it is called."""
         return None
 
     def read(self, request: ReadRequest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Call the function for each side. Raises DequantiserRaised where it raises."""
-        torch = sys.modules.get("torch") if _uses_torch(self._function) else None
+        """Call the function for each side.
+
+        Raises Refused where it refuses the geometry, CallFailed where it raises or gives no result,
+        UsageError where it takes too long.
+        """
+        torch = sys.modules.get("torch") if uses_torch(self._function) else None
         keys, values = (
             of_slots(request, self._side(torch, request, side, scale))
             for side, scale in (("K", request.k_scale), ("V", request.v_scale))
@@ -224,22 +186,29 @@ class CallableReader:
         ]
         inputs = (*views, scale, geometry.head_size, geometry.block_size)
         arguments, named = self._calling.arguments(side, inputs, self._flags[side])
-        try:
-            with time_limit():
-                values = np.asarray(self._function(*arguments, **named), np.float32)
-        except KeyboardInterrupt:
-            raise
-        except TooLong as error:
-            raise UsageError(f"{self.spec} {error}, given {geometry.in_words()}") from None
-        except BaseException as error:
-            # Not even a subject's own exit may become the tool's.
-            raise DequantiserRaised(f"{self.spec} raised {_line(error)}") from error
+        with called(self.spec, self._function, geometry):
+            values = np.asarray(self._function(*arguments, **named), np.float32)
         if values.shape != result_shape(geometry):
-            raise DequantiserRaised(
+            raise CallFailed(
                 f"{self.spec} gave {list(values.shape)} for {side}, not "
                 f"{list(result_shape(geometry))}"
             )
         return values
+
+
+def _check_signature(spec: str, function: Callable[..., Any]) -> None:
+    """Refuse a function that cannot be called as a store is, as far as it tells what it takes."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        signature.bind(*ARGUMENTS)
+    except TypeError as error:
+        raise UsageError(
+            f"{spec}{signature} cannot be called as a store, with ({', '.join(ARGUMENTS)}): see "
+            "docs/adding-a-writer.md"
+        ) from error
 
 
 def _calling(spec: str, function: Callable[..., Any]) -> Calling:
@@ -263,18 +232,6 @@ def _view(torch: Any, cache: NDArray[np.uint8], plane: Plane) -> Any:
     whole = torch.from_numpy(cache.copy())
     view = whole.as_strided(plane.shape, tuple(plane.strides), plane.base)
     return view.view(torch.float8_e4m3fn) if plane.kind == "scale" else view
-
-
-def _uses_torch(function: Callable[..., Any]) -> bool:
-    """Whether the function's module holds torch, or anything that came from it."""
-    held = vars(inspect.getmodule(function) or object).values()
-    return any(_home(thing) == "torch" for thing in held)
-
-
-def _home(thing: Any) -> str:
-    """The top-level package a module, class or function comes from."""
-    name = thing.__name__ if inspect.ismodule(thing) else getattr(thing, "__module__", None)
-    return name.partition(".")[0] if isinstance(name, str) else ""
 
 
 def _arguments(request: StoreRequest, cache: NDArray[np.uint8]) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.contracts import contract
-from oracle.errors import OracleError, UsageError
+from oracle.errors import CallFailed, OracleError, UsageError
 from oracle.geometry import SIDES, CacheGeometry
 from oracle.requests import ReadRequest
 from oracle.subjects.base import Reader, SubjectInfo
@@ -32,7 +32,6 @@ from oracle.subjects.dequantiser import (
     PARAMETERS,
     TRIAL,
     Calling,
-    DequantiserRaised,
     Flags,
     calling,
     check_flags,
@@ -135,7 +134,7 @@ class CheckoutReader:
         )
         try:
             self.read(trial(TRIAL))
-        except DequantiserRaised as error:
+        except CallFailed as error:
             raise UsageError(str(error)) from error
 
     def unsupported_reason(self, geometry: CacheGeometry, dtype: str) -> str | None:
@@ -149,7 +148,7 @@ class CheckoutReader:
     def read(self, request: ReadRequest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Call the function for K and V in its own process.
 
-        Raises DequantiserRaised where it raises for this geometry, UsageError where it hangs or
+        Raises CallFailed where it raises for this geometry, UsageError where it hangs or
         dies.
         """
         geometry = request.geometry

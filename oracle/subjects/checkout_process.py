@@ -19,9 +19,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from oracle.errors import UsageError
+from oracle.errors import CallFailed, UsageError
 from oracle.subjects.checkout_source import Extract
-from oracle.subjects.dequantiser import DequantiserRaised
 
 TIME_LIMIT = 60.0
 """Seconds an answer may take, the first one with torch's import among them."""
@@ -38,7 +37,7 @@ class CheckoutProcess:
     """A running worker with some functions loaded.
 
     Raises UsageError where Python or torch is missing, or where a function cannot be loaded, needs
-    what is not executed, wants a GPU, exceeds the time limit or ends the process; DequantiserRaised
+    what is not executed, wants a GPU, exceeds the time limit or ends the process; CallFailed
     where it merely raises.
     """
 
@@ -65,7 +64,7 @@ class CheckoutProcess:
         paths = {each.function: each.path for each in extracts}
         try:
             self.call("load", "; ".join(self._names.values()), {"sources": sources, "paths": paths})
-        except DequantiserRaised as error:
+        except CallFailed as error:
             raise UsageError(f"{error} (torch is needed, in {python})") from error
 
     def call(
@@ -146,7 +145,7 @@ def _complaint(name: str, answer: dict[str, Any]) -> Exception:
         )
     if answer["error"] == "gpu":
         return UsageError(f"{name} wants a GPU, and none is given to it: {message}")
-    return DequantiserRaised(f"{name} raised {message}")
+    return CallFailed(f"{name} raised {message}")
 
 
 @lru_cache(maxsize=4)

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from oracle.errors import UsageError
+from oracle.errors import CallFailed, UsageError
 from oracle.geometry import PLANES, SIDES
 from oracle.subjects.checkout_source import Extract
 from oracle.subjects.checkout_tree import SPLIT_FILES, SPLIT_FUNCTIONS, Checkout, open_checkout
-from oracle.subjects.dequantiser import DequantiserRaised
 from oracle.views.planes import Plane, Strides
 from oracle.views.tensor import CacheTensor
 
@@ -51,7 +50,7 @@ class CheckoutSplit:
             }
             try:
                 answer, _ = self.checkout.process.call("split", self.found.function, request)
-            except DequantiserRaised as error:
+            except CallFailed as error:
                 raise UsageError(str(error)) from error
             planes += self._side(side, tensor, answer["views"])
         return tuple(planes)

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oracle.errors import OracleError, UsageError
+from oracle.errors import UsageError
 from oracle.geometry import SIDES, CacheGeometry
 from oracle.requests import ReadRequest
 
@@ -31,12 +31,6 @@ SIDE = "side"
 
 Flags = Mapping[str, Mapping[str, Any]]
 """Side -> flag -> value."""
-
-
-class DequantiserRaised(OracleError):
-    """The function raised, or gave something that is no result, for one geometry."""
-
-    exit_code = 2
 
 
 class Parameter(NamedTuple):
@@ -96,7 +90,10 @@ def parse_flags(subject: str, text: str) -> dict[str, dict[str, Any]]:
         sides = [side.upper()] if dot else SIDES
         flag = flag if dot else name
         if not equals or not flag.isidentifier() or not set(sides) <= set(SIDES):
-            raise UsageError(f"{subject}: {part!r} is no flag: give k.NAME=VALUE or v.NAME=VALUE")
+            raise UsageError(
+                f"{subject}: {part!r} is no flag: give k.NAME=VALUE or v.NAME=VALUE; for another "
+                "reader repeat --reader"
+            )
         for each in sides:
             flags[each][flag] = _literal(value)
     return flags

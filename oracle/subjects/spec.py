@@ -12,17 +12,20 @@ package.module:function[,…]    a dequantiser as a reader (`oracle.subjects.deq
 PATH.cubin[:KERNEL]            a store kernel of a cubin
 vllm==VERSION                  vLLM's store kernels, from the wheel of a release
 PATH                           the same from a wheel, a shared object or an installed package
+vllm==VERSION:sm_100f/bf16/max6   one of them, by the id that a report prints
 package.module:function[@cuda] a Python function called like `reshape_and_cache_flash`, its
                                tensors on the GPU
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
+from oracle.candidates import candidate
 from oracle.contracts import DEFAULT_READERS, STORE_CONTRACTS, Contract, contract, contracts
 from oracle.errors import UsageError
 from oracle.files import open_regular
@@ -32,6 +35,7 @@ from oracle.subjects.base import Reader, SubjectInfo, Writer
 from oracle.subjects.binary import MachineWriter, artifact_digest
 from oracle.subjects.callable import CallableReader, CallableWriter
 from oracle.subjects.flashinfer import parse_source, readers_of
+from oracle.subjects.function import check_no_file
 from oracle.subjects.reference import ReferenceReader, ReferenceWriter
 from oracle.subjects.release import ArtifactOptions, parse_release
 from oracle.subjects.source import store_writer
@@ -41,6 +45,7 @@ from oracle.subjects.vllm import writers_from_artifact
 
 _FUNCTION = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _STORE_FUNCTION = re.compile(rf"{_FUNCTION.pattern}(?:@cuda)?")
+_KERNEL_ID = re.compile(r"sm_\w+(/\w+)+")
 _BUILT = re.compile(r"(store[^@]*)@(sm_\w+)/(bf16|fp16)")
 _Subject = TypeVar("_Subject", Writer, Reader)
 _ARTIFACTS = (".whl", ".zip", ".so", ".fatbin")
@@ -78,8 +83,9 @@ def _writers(
     path, kernel = _cubin_path(spec)
     if path is not None:
         return _cubin_writers(spec, path, kernel, dtypes)
-    if is_artifact(spec):
-        return writers_from_artifact(spec, archs, dtypes, options)
+    artefact = artefact_of(spec)
+    if artefact is not None:
+        return _artefact_writers(spec, artefact, archs, dtypes, options)
     built = _BUILT.fullmatch(spec)
     if built is not None:
         # The id that a report prints: one build of the store kernel.
@@ -92,6 +98,7 @@ def _writers(
         info = SubjectInfo(spec, "writer", f"specification: K {k}, V {v}", "reference",
                            declared={"K": k, "V": v}, scale_search=search)  # fmt: skip
         return [ReferenceWriter(info, k, v)]
+    check_no_file(spec, "store")
     if _STORE_FUNCTION.fullmatch(spec):
         return [CallableWriter(spec)]
     raise UsageError(
@@ -111,6 +118,7 @@ def readers_from_specs(
     readers: list[Reader] = []
     for spec in specs:
         kind, _, rest = spec.partition(":")
+        check_no_file(spec, "dequantise")
         if spec in _reader_names():
             readers.append(_contract_reader(contract(spec, "reader")))
         elif kind == "reference":
@@ -126,6 +134,8 @@ def readers_from_specs(
             readers.append(split_reader(spec, name, k, v))
         elif _FUNCTION.fullmatch(spec.partition(",")[0]):
             readers.append(CallableReader(spec))
+        elif spec.partition(",")[0] in _reader_names():
+            raise UsageError(f"{spec!r} is no single reader: repeat --reader for each")
         else:
             names = ", ".join(_reader_names())
             raise UsageError(
@@ -184,9 +194,40 @@ def _store_writers(
     ]
 
 
+def artefact_of(spec: str) -> str | None:
+    """The release, wheel, shared object, fatbin or directory that a spec names; None for others.
+
+    The spec may also be the id that a report prints of one kernel of it: ARTEFACT:ARCH/DTYPE/….
+    """
+    artefact, colon, build = spec.rpartition(":")
+    if colon and _KERNEL_ID.fullmatch(build) and is_artifact(artefact):
+        return artefact
+    return spec if is_artifact(spec) else None
+
+
+def _artefact_writers(
+    spec: str,
+    artefact: str,
+    archs: Sequence[str],
+    dtypes: Sequence[str],
+    options: ArtifactOptions,
+) -> list[Writer]:
+    """All writers of an artefact, or the one whose id the spec is."""
+    found = writers_from_artifact(artefact, archs, dtypes, options)
+    if spec == artefact:
+        return found
+    named = [writer for writer in found if writer.info.id == spec]
+    if not named:
+        known = ", ".join(writer.info.id.removeprefix(f"{artefact}:") for writer in found)
+        values = "/".join(dtypes)
+        raise UsageError(f"{spec} is not among the kernels of {artefact} for {values}: {known}")
+    return named
+
+
 def is_artifact(spec: str) -> bool:
     """Whether a spec names a release, a wheel, a shared object, a fatbin or a directory."""
-    return parse_release(spec) is not None or Path(spec).suffix in _ARTIFACTS or Path(spec).is_dir()
+    # Not by `Path.is_dir`, which raises for a name that is too long.
+    return parse_release(spec) is not None or Path(spec).suffix in _ARTIFACTS or os.path.isdir(spec)
 
 
 def _cubin_path(spec: str) -> tuple[Path | None, str | None]:
@@ -273,6 +314,9 @@ def _search(spec: str, options: dict[str, str]) -> ScaleSearch:
 
 
 def _layouts_and_search(spec: str, options: dict[str, str]) -> tuple[str, str, ScaleSearch]:
+    for side in ("k", "v"):
+        if side in options:
+            candidate(options[side])
     if "k" not in options or "v" not in options:
         raise UsageError(f"{spec}: give both layouts, as in k=linear,v=swizzle_4x4")
     return options["k"], options["v"], _search(spec, options)

@@ -53,5 +53,5 @@ def test_a_kernel_of_a_release_is_named_by_its_id_and_compared_with_the_others(
     assert [other.info.id for other in other_builds(again)] == [found[0].info.id]
     case = StoreCase(1, 4, 1, 64, "HND", "bf16", (2,), "normal")
     assert PROMISES["equal-across-archs"].check(again, None, case) is None
-    with pytest.raises(UsageError, match=r"vllm==9\.9\.9 has no kernel sm_90/bf16/max6 for bf16"):
+    with pytest.raises(UsageError, match=r"kernels of vllm==9\.9\.9 for bf16: sm_100f/bf16/max6"):
         writers_of("vllm==9.9.9:sm_90/bf16/max6", (), ("bf16",), options)

@@ -18,7 +18,7 @@ from broken import (
 )
 from subjects import LoggedWriter, TableReader, TableWriter
 
-from oracle.errors import NothingRan, UsageError
+from oracle.errors import NothingRan, Refused, UsageError
 from oracle.formats import DTYPES
 from oracle.geometry import CacheGeometry
 from oracle.machine.context import Unsupported
@@ -65,7 +65,8 @@ def test_a_wrong_code_is_named_by_its_group() -> None:
 def test_shared_bytes_are_named_by_both_coordinates() -> None:
     reason, witness = broken("bijective", planted(t_mod_4_dropped))
     assert reason == (
-        "page 1, head 0, token 0, column 0 of the V scale, byte 0 of its region: shares its byte"
+        "page 1 of the probe's 4, head 0, token 0, column 0 of the V scale, byte 0 of its region: "
+        "shares its byte"
     )
     assert witness["with"] == {
         "page": 1, "head": 0, "token": 1, "column": 0, "note": "same byte",
@@ -103,10 +104,21 @@ def test_a_writer_that_fails_breaks_what_it_is_asked_for(error: Exception) -> No
     assert broken("deterministic", _failing(error)) == (str(error), {})
 
 
-@pytest.mark.parametrize("error", [NothingRan("no GPU"), Unsupported("no such opcode")])
+@pytest.mark.parametrize("error", [
+    NothingRan("no GPU"), Unsupported("no such opcode"), Refused("failing", "too large"),
+])  # fmt: skip
 def test_a_writer_that_cannot_be_executed_breaks_nothing(error: Exception) -> None:
     with pytest.raises(type(error), match=str(error)):
         PROMISES["deterministic"].check(_failing(error), None, CASE)
+
+
+def test_every_promise_hears_a_refusal() -> None:
+    """Even of a store of one token, about which some have little to say."""
+    writer = _failing(Refused("failing", "too large"))
+    for promise in PROMISES.values():
+        if promise.inapplicable(writer, TRTLLM) is None:
+            with pytest.raises(Refused, match="failing refuses the geometry: too large"):
+                promise.check(writer, TRTLLM, replace(CASE, slots=(3,)))
 
 
 def _failing(error: Exception) -> PlantedWriter:
@@ -158,6 +170,30 @@ def test_what_declares_nothing_is_read_as_it_stores(writer: TableWriter) -> None
                 promise.check(writer, reader, CASE)
         else:
             assert promise.check(writer, reader, CASE) is None
+
+
+@pytest.mark.parametrize("search", ScaleSearch)
+@pytest.mark.parametrize("side", ["K", "V"])
+def test_the_side_that_is_wrong_is_blamed_where_nothing_is_declared(
+    side: str, search: ScaleSearch
+) -> None:
+    """Whatever the search, and although the other one would find fault with both sides."""
+
+    class Squaring(TableWriter):
+        """Uses the square of the global scale on one side; that of the address probe is 1."""
+
+        def write(self, request: StoreRequest) -> Stored:
+            name = f"{side.lower()}_scale"
+            return super().write(replace(request, **{name: getattr(request, name) ** 2}))
+
+    writer = Squaring("linear", "swizzle_4x4", search.value)
+    named = set()
+    for seed in range(20):
+        reason, witness = broken("round-trip", writer, replace(CASE, seed=seed))
+        assert witness["side"] == side
+        named.add(reason.partition(" by the scale search ")[2])
+    # Where both searches have the same, none is named.
+    assert named == {"", search.value}
 
 
 def test_without_a_layout_scales_are_called_by_row_and_column() -> None:

@@ -20,7 +20,7 @@ from broken import (
 )
 from hypothesis import given, settings
 
-from oracle.errors import NothingRan
+from oracle.errors import NothingRan, Refused
 from oracle.geometry import CacheGeometry
 from oracle.properties.case import StoreCase
 from oracle.properties.promise import refusal
@@ -85,6 +85,29 @@ def test_a_fault_shrinks_to_the_smallest_case_that_has_it(
 def test_a_sound_writer_has_no_such_case() -> None:
     cases = store_cases(WRITER, limits=SMALL)
     assert find_violation(PROMISES["round-trip"], WRITER, None, cases, QUICK) is None
+
+
+@pytest.mark.parametrize("taken", [(), ("NHD",)])
+def test_what_a_writer_refuses_as_it_is_called_is_no_answer(taken: tuple[str, ...]) -> None:
+    asked = []
+
+    def choosy(request: StoreRequest) -> ByteStores:
+        asked.append(request.geometry.cache_layout)
+        if request.geometry.cache_layout not in taken:
+            raise Refused("choosy", "made for NHD")
+        return stores(request)
+
+    def search() -> None:
+        cases = store_cases(WRITER, limits=SMALL)
+        writer = PlantedWriter("choosy", choosy)
+        assert find_violation(PROMISES["deterministic"], writer, None, cases, QUICK) is None
+
+    if taken:
+        search()
+        assert len(asked) - asked.count("HND") == 2 * QUICK.max_examples
+    else:
+        with pytest.raises(Refused, match="choosy refuses the geometry: made for NHD"):
+            search()
 
 
 def test_what_comes_and_goes_is_found_and_called_unsteady() -> None:

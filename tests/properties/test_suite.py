@@ -67,7 +67,6 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, int]:
     done = run(
         directory, "--subject", "my_store:store", "--cache-layout", "HND", "--head-size", "64",
         "--block-size", "4,8", "--num-heads", "1,2", "--expected", "expected",
-        "--failures", "failures",
     )  # fmt: skip
     assert done.stderr == ""
     return directory, done.stdout, done.returncode
@@ -118,13 +117,38 @@ def test_a_failure_is_short_and_its_case_can_be_executed_again(
     case = StoreCase.parse(json.loads(lines[3].removeprefix("smallest case: ")))
     assert (case.num_pages, case.block_size, case.num_heads, case.head_size) == (1, 4, 1, 64)
     assert lines[4].startswith("to see it again: python ")
+    # The slot of padding is the last of the page, and all that was stored there is marked.
+    title, _, *drawing = out[start:].splitlines()[5:13]
+    assert title == "K scales of head 0, each with its offset in the head's plane"
+    assert [line.split() for line in drawing] == [
+        ["my_store:store", "stores", "here"],
+        ["s0", "s1", "s2", "s3"],
+        ["t0", "0", "1", "2", "3"],
+        ["t1", "4", "5", "6", "7"],
+        ["t2", "8", "9", "10", "11"],
+        ["t3", "12*", "13!", "14!", "15!"],
+    ]
+    assert "\x1b" not in out
     assert "Traceback" not in out
-    [kept] = (directory / "failures").glob("untouched-elsewhere*.json")
-    assert lines[4].endswith(f"harness.py replay failures/{kept.name} --subject my_store:store")
+    # Below the directory it is run in, whatever checkout the suite is of.
+    [kept] = (directory / "reports/out/cases").glob("untouched-elsewhere*.json")
+    path = f"reports/out/cases/{kept.name}"
+    assert lines[4].endswith(f"harness.py replay {path} --subject my_store:store")
     document = json.loads(kept.read_text(encoding="utf-8"))
     Draft202012Validator(SCHEMA).validate(document)
     assert StoreCase.parse(document["case"]) == case
     assert (document["subject"], document["reader"]) == ("my_store:store", None)
+
+
+def test_cases_are_written_where_one_says(outcome: tuple[Path, str, int]) -> None:
+    directory, _, _ = outcome
+    done = run(
+        directory, "--subject", "my_store:store", "-k", "untouched", "--max-examples", "20",
+        "--cache-layout", "HND", "--head-size", "64", "--block-size", "4",
+        "--failures", "kept/here",
+    )  # fmt: skip
+    [kept] = (directory / "kept/here").iterdir()
+    assert f"replay kept/here/{kept.name}" in done.stdout
 
 
 def test_what_is_expected_is_no_failure_and_what_no_longer_happens_is_warned_about(
