@@ -118,7 +118,7 @@ def _row(version: str, options: ArtifactOptions, kept: KeptRows, jobs: int) -> R
     try:
         kernels = _ReleaseKernels(Release(version, PACKAGE), options)
         digests, refused = kernels.digests, kernels.refused
-        found = {name: kept.get(digests[name]) for name in chosen(digests)}
+        found = {name: kept.get(name, digests[name]) for name in chosen(digests)}
         files = kernels.cubins([name for name, rows in found.items() if rows is None])
         found |= dict(executed(files, kept, jobs))
     except OracleError as error:
@@ -177,7 +177,10 @@ class _ReleaseKernels:
         parts = [str(self._release).encode()]
         wheel = wheels_at_hand(self._options, PACKAGE).get(self._release.version)
         if wheel is not None:
-            status = wheel.stat()
+            try:
+                status = wheel.stat()
+            except OSError as error:
+                raise UsageError(f"{wheel}: {error.strerror or error}") from error
             parts.append(f"{status.st_size} {status.st_mtime_ns}".encode())
         return diskcache.key_of(parts)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import replace
 from itertools import repeat
 
+from oracle.errors import UsageError
 from oracle.run import Domain, Progress, run_verdict
 from oracle.subjects.attentionkernel import AttentionKernel, page_sizes
 from oracle.verdict import Verdict
@@ -46,8 +48,14 @@ def kernel_verdict(
 
     if jobs > 1 and len(kernels) > 1:
         with ProcessPoolExecutor(jobs) as pool:
-            for part in pool.map(_alone, kernels, repeat(asked)):
-                done(part)
+            try:
+                for part in pool.map(_alone, kernels, repeat(asked)):
+                    done(part)
+            except BrokenProcessPool as error:
+                raise UsageError(
+                    "a process that executes kernels was ended from outside, maybe for want of "
+                    "memory: it needs less with --jobs 1"
+                ) from error
     else:
         for kernel in kernels:
             done(_alone(kernel, asked))

@@ -1,7 +1,7 @@
 """Executes the attention kernels with an NVFP4 KV cache of a wheel, and keeps rows of each.
 
-Rows are kept on disk by the digest of the kernel's cubin and appended as they come, so that an
-interrupted sweep goes on where it stopped, and machine code that two releases share is executed
+Rows are kept on disk by a kernel's name and its cubin's digest and appended as they come, so that
+an interrupted sweep goes on where it stopped, and machine code that two releases share is executed
 once.
 """
 
@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +20,7 @@ from typing import Any
 from oracle import __version__
 from oracle.addressmap import Read
 from oracle.diskcache import cache_dir
-from oracle.errors import NothingRan, OracleError
+from oracle.errors import NothingRan, OracleError, UsageError
 from oracle.geometry import SIDES
 from oracle.machine.cubin import Cubin
 from oracle.multiplications import narrowed
@@ -141,12 +142,15 @@ def layouts_by_tokens(read: Read, side: str) -> str:
 
 
 class KeptRows:
-    """Rows by the digest of a cubin, in a file that only grows; this version's alone."""
+    """Rows by name and digest of a cubin, in a file that only grows; this version's alone.
+
+    What a kernel is launched with is told by its name, which a wheel may give to any bytes.
+    """
 
     def __init__(self, path: Path | None = None) -> None:
         """Read what there is; the file is in the user's cache where none is named."""
         self._path = path or cache_dir() / "sweeps" / "rows.jsonl"
-        self._rows: dict[str, list[Row]] = {}
+        self._rows: dict[tuple[str, str], list[Row]] = {}
         text = ""
         with suppress(OSError):
             text = self._path.read_text(encoding="utf-8", errors="replace")
@@ -158,16 +162,16 @@ class KeptRows:
                 # The last line of an interrupted sweep may be cut off.
                 continue
             if version == __version__ and rows:
-                self._rows[rows[0].sha256] = rows
+                self._rows[rows[0].kernel, rows[0].sha256] = rows
         self._cut_off = bool(text) and not text.endswith("\n")
 
-    def get(self, sha256: str) -> list[Row] | None:
-        """The rows of a cubin; None where it was never executed."""
-        return self._rows.get(sha256)
+    def get(self, name: str, sha256: str) -> list[Row] | None:
+        """The rows of a cubin; None where it was never executed under that name."""
+        return self._rows.get((name, sha256))
 
     def add(self, rows: list[Row]) -> None:
         """Keep the rows of one cubin; where they cannot be written they are made again."""
-        self._rows[rows[0].sha256] = rows
+        self._rows[rows[0].kernel, rows[0].sha256] = rows
         line = json.dumps([__version__, [asdict(row) for row in rows]])
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -184,7 +188,7 @@ def executed(
 
     def unknown() -> Iterator[tuple[str, bytes]]:
         for name, data in files:
-            rows = kept.get(artifact_digest(data))
+            rows = kept.get(name, artifact_digest(data))
             if rows is None:
                 yield name, data
             else:
@@ -206,13 +210,19 @@ def _made(files: Iterable[tuple[str, bytes]], jobs: int) -> Iterator[tuple[str, 
     with ProcessPoolExecutor(jobs) as pool:
         # A few cubins at a time, so that a wheel is never held whole.
         waiting: list[tuple[str, Future[list[Row]]]] = []
-        for name, data in files:
-            waiting.append((name, pool.submit(rows_of, name, data)))
-            if len(waiting) >= 4 * jobs:
-                first, future = waiting.pop(0)
-                yield first, future.result()
-        for name, future in waiting:
-            yield name, future.result()
+        try:
+            for name, data in files:
+                waiting.append((name, pool.submit(rows_of, name, data)))
+                if len(waiting) >= 4 * jobs:
+                    first, future = waiting.pop(0)
+                    yield first, future.result()
+            for name, future in waiting:
+                yield name, future.result()
+        except BrokenProcessPool as error:
+            raise UsageError(
+                "a process that executes kernels was ended from outside, maybe for want of memory: "
+                "the same command goes on from there, and needs less with --jobs 1"
+            ) from error
 
 
 def sweep(

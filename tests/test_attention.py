@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from pathlib import Path
+from typing import NoReturn
 
 import numpy as np
 import pytest
@@ -179,6 +181,20 @@ def test_a_damaged_member_is_refused_by_name(tmp_path: Path) -> None:
         list(cubins(path))
 
 
+def test_a_member_that_inflates_as_no_cubin_does_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "bomb.whl"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"x/{name_of(100, 64, PREFILL)}.cubin", bytes(4 << 20))
+    with pytest.raises(UsageError, match="claims to inflate as no cubin does"):
+        list(cubins(path))
+
+
+@pytest.mark.parametrize("size", ["0", "9" * 5000, "٦٤"])
+def test_a_name_with_a_size_that_is_none_is_refused(size: str) -> None:
+    with pytest.raises(UsageError, match="by its name"):
+        KernelName.parse(name_of(100, 64, PREFILL).replace("H64", f"H{size}"))
+
+
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip"])
 def test_what_is_no_wheel_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "broken.whl"
@@ -222,6 +238,23 @@ def test_an_interrupted_sweep_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
     other = zipped(tmp_path / "other.whl", {f"x/{names[0]}.cubin": b"other"})
     assert sweep(other, KeptRows(kept))[0].sha256 != first[0].sha256
     assert ran == names[:1]
+    # So are bytes that are known under a name they did not have.
+    renamed = zipped(tmp_path / "renamed.whl", {f"x/{names[0]}.cubin": names[1].encode()})
+    assert [row.kernel for row in sweep(renamed, KeptRows(kept))] == names[:1]
+
+
+def ending(*subject: object) -> NoReturn:
+    """Ends the process it is called in."""
+    os._exit(1)
+
+
+def test_a_process_of_a_sweep_that_is_killed_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oracle.sweep.rows_of", ending)
+    path = zipped(tmp_path / "some.whl", {f"x/{name_of(100, 64, DECODE)}.cubin": b""})
+    with pytest.raises(UsageError, match="ended from outside"):
+        sweep(path, KeptRows(tmp_path / "rows.jsonl"), jobs=2)
 
 
 def test_rows_of_another_version_are_made_again(
@@ -230,9 +263,9 @@ def test_rows_of_another_version_are_made_again(
     kept = tmp_path / "rows.jsonl"
     (row,) = made_up(name_of(100, 64, DECODE), b"x")
     KeptRows(kept).add([row])
-    assert KeptRows(kept).get(row.sha256) == [row]
+    assert KeptRows(kept).get(row.kernel, row.sha256) == [row]
     monkeypatch.setattr("oracle.sweep.__version__", "0")
-    assert KeptRows(kept).get(row.sha256) is None
+    assert KeptRows(kept).get(row.kernel, row.sha256) is None
 
 
 def test_rows_that_cannot_be_kept_are_made_all_the_same(tmp_path: Path) -> None:
@@ -240,7 +273,7 @@ def test_rows_that_cannot_be_kept_are_made_all_the_same(tmp_path: Path) -> None:
     kept = KeptRows(tmp_path / "file" / "rows.jsonl")
     (row,) = made_up(name_of(100, 64, DECODE), b"x")
     kept.add([row])
-    assert kept.get(row.sha256) == [row]
+    assert kept.get(row.kernel, row.sha256) == [row]
 
 
 def test_a_damaged_cubin_is_a_row_that_says_so() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +58,13 @@ class Unexecutable(MadeUp):
         raise Unsupported("opcode HCF at 0x10; opcode JMPX at 0x20")
 
 
+class Deadly(MadeUp):
+    """Ends the process it is executed in."""
+
+    def map(self, geometry: CacheGeometry) -> Read:
+        os._exit(1)
+
+
 WIDE = "DenseP32VarSeqQ8Kv128StaticSwapsAbForGen"
 SOUND = (
     MadeUp(name_of(103, 256, WIDE)),
@@ -101,6 +109,12 @@ def test_every_kernel_is_run_where_it_fits() -> None:
     assert verdict.domain["geometries"] == 3
     assert [info.id for info in verdict.subjects] == [kernel.info.id for kernel in SOUND]
     assert kernel_verdict(SOUND, {}, jobs=2) == verdict
+
+
+def test_a_process_that_is_killed_is_one_line() -> None:
+    kernels = [Deadly(kernel.kernel.name) for kernel in SOUND]
+    with pytest.raises(UsageError, match="ended from outside"):
+        kernel_verdict(kernels, {}, jobs=2)
 
 
 def test_geometries_that_are_asked_for_come_instead() -> None:

@@ -14,10 +14,11 @@ from rich.console import Console
 from oracle import toolchain
 from oracle.candidates import CANDIDATES
 from oracle.commands import doctor
-from oracle.commands import map as map_command
 from oracle.cuda.archs import Device
 from oracle.errors import NothingRan
 from oracle.report import terminal
+from oracle.report.drawing import whole
+from oracle.report.planes import Plane
 
 # ---- layouts and map -----------------------------------------------------------------------------
 
@@ -68,7 +69,7 @@ def test_a_drawn_plane_holds_every_offset(
     table = CANDIDATES["swizzle_4x4"].table(16, 36)
     console = terminal.console(width=columns)
     console.no_color = not colour
-    map_command.draw(table, console)
+    terminal.show([whole("", Plane(table))], console)
     text = capsys.readouterr().out
     assert max(map(len, text.splitlines())) <= columns
     assert drawn(text) == {spot: int(offset) for spot, offset in np.ndenumerate(table)}
@@ -175,7 +176,7 @@ def test_doctor_shows_the_gpu_or_why_there_is_none(monkeypatch: pytest.MonkeyPat
 def test_the_rows_of_a_band_have_colours_of_their_own(capsys: pytest.CaptureFixture[str]) -> None:
     """Also on a terminal of sixteen colours: eight rows, eight backgrounds."""
     console = Console(force_terminal=True, color_system="standard", width=80, no_color=False)
-    map_command.draw(CANDIDATES["swizzle_4x4"].table(8, 4), console)
+    terminal.show([whole("", Plane(CANDIDATES["swizzle_4x4"].table(8, 4)))], console)
     colour_of: dict[int, set[str]] = {}
     for codes, cell in re.findall(r"\x1b\[([0-9;]+)m *(\d+) \x1b\[0m", capsys.readouterr().out):
         colour_of.setdefault(int(cell) // 4, set()).add(codes)

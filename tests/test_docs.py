@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from commandline import Call
 
 from oracle.machine.instructions import MEANINGS
 from oracle.subjects.attentionnoops import NO_OPS
+from oracle.views.planes import SPLITS
+from oracle.views.tensor import LAYOUTS
 
 DOCS = Path(__file__).parents[1] / "docs"
 EXAMPLE = DOCS / "adding-a-writer.md"
@@ -21,8 +24,6 @@ ASKED = (
     "64",
     "--block-size",
     "16",
-    "--cache-layout",
-    "HND",
 )
 
 
@@ -45,6 +46,12 @@ def test_the_example_store_is_what_it_says(saved: Path, call: Call) -> None:
     assert "V scales swizzle_4x4" in said
 
 
+def test_the_example_store_refuses_what_no_swizzle_fits(saved: Path, call: Call) -> None:
+    done = call("map", "my_store:store", "--head-size", "32")
+    assert done.code == 5
+    assert "refuses the geometry: V is swizzled by 4 tokens and 4 scales" in done.complaint
+
+
 def test_the_example_with_a_wrong_term_is_caught(saved: Path, call: Call) -> None:
     right = saved.read_text(encoding="utf-8")
     wrong = right.replace("t % 4 if", "t % 3 if")
@@ -53,6 +60,27 @@ def test_the_example_with_a_wrong_term_is_caught(saved: Path, call: Call) -> Non
     done = call("verdict", "my_store:store", *ASKED, "--jobs", "1")
     assert done.code == 1
     assert "overlap" in done.out
+
+
+VIEWS = re.findall(
+    r"^ *```console\n *\$ layout-oracle (.*)\n((?:.*\n)*?) *```$",
+    (DOCS / "views.md").read_text(encoding="utf-8"),
+    re.MULTILINE,
+)
+
+
+@pytest.mark.parametrize(("command", "said"), VIEWS)
+def test_the_examples_of_views_say_what_stands_there(command: str, said: str, call: Call) -> None:
+    done = call(*shlex.split(command))
+    assert done.code == int(not said.lstrip().startswith("Sound"))
+    assert " ".join(done.out.split()).startswith(" ".join(said.split()))
+
+
+def test_the_views_page_names_every_split_and_layout_and_has_examples() -> None:
+    page = (DOCS / "views.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert named == {*SPLITS, *LAYOUTS}
+    assert len(VIEWS) == page.count("```console") > 0
 
 
 def test_the_machine_page_lists_the_instructions_that_have_a_meaning() -> None:

@@ -284,6 +284,24 @@ def test_a_sweep_and_a_timeline_share_what_was_executed(
     assert call("sweep", *declared).code == 0
 
 
+def test_a_wheel_that_is_gone_is_a_row_that_says_so(wheels: Path, ran: list[str]) -> None:
+    (wheels / "flashinfer_cubin-0.0.1-py3-none-any.whl").symlink_to(wheels / "nowhere")
+    gone, old = rows_from(wheels, last="0.1.0")
+    assert (gone.holds, old.holds) == (None, True)
+    assert "No such file" in str(gone.note)
+
+
+def test_machine_code_under_a_name_it_did_not_have_is_executed_again(
+    wheels: Path, ran: list[str]
+) -> None:
+    known, other = name_of(100, 64, PREFILL), name_of(100, 128, PREFILL)
+    write(wheels / "flashinfer_cubin-0.1.2-py3-none-any.whl", {other: OLD[known]})
+    write(wheels / "flashinfer_cubin-0.1.3-py3-none-any.whl", {known: OLD[known]})
+    renamed, plain = rows_from(wheels, "0.1.2", "0.1.3")
+    assert ran == [other, known]
+    assert [row.kernel for row in (*renamed.rows, *plain.rows)] == ran
+
+
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"summary": 1}', "\x00"])
 def test_what_is_no_timeline_is_refused(
     wheels: Path, ran: list[str], call: Call, tmp_path: Path, text: str

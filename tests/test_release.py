@@ -79,7 +79,7 @@ def test_specs_that_name_a_release(spec: str, version: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    "version", ["", "latest", "1.0 --index-url x", "../1", "1;2", "-1", "1.0\n"]
+    "version", ["", "latest", "1.0 --index-url x", "../1", "1;2", "-1", "1.0\n", "9" * 5000]
 )
 def test_versions_that_are_none(version: str) -> None:
     with pytest.raises(

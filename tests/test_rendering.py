@@ -19,7 +19,7 @@ from verdicts import HOSTILE, VERDICTS, every_verdict, faulty, settled
 
 from oracle.errors import UsageError
 from oracle.report import document, markdown, terminal
-from oracle.report.outline import Cell, Listing, Paragraph, Table, Tone
+from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Table, Tone
 from oracle.report.sections import outline
 from oracle.report.text import NO_BREAK, printable
 from oracle.verdict import Verdict
@@ -164,12 +164,14 @@ def test_markdown_holds_what_the_outline_holds(made: Verdict) -> None:
     tokens = PARSER.parse(written(made))
     assert {child.type for child in inline(tokens)} <= {"text", "text_special"}
     headings = [tokens[i + 1].content for i, t in enumerate(tokens) if t.type == "heading_open"]
-    assert headings == ["Layout verdict", *(part.title for part in parts if not part.folded)]
+    folded = [part for part in parts if not isinstance(part, Drawing) and part.folded]
+    assert headings == ["Layout verdict", *(part.title for part in parts if part not in folded)]
+    blocks = sum(token.type == "code_block" for token in tokens)
+    assert blocks == sum(isinstance(part, Drawing) for part in parts)
     folds = [token.content for token in tokens if token.type == "html_block"]
     assert folds == [
         text
-        for part in parts
-        if part.folded
+        for part in folded
         for text in (f"<details>\n<summary>{part.title}</summary>\n", "</details>\n")
     ]
     cells = sum(token.type == "td_open" for token in tokens)
@@ -213,13 +215,13 @@ def test_a_title_cannot_leave_its_fold() -> None:
 @every_verdict
 def test_details_are_left_to_the_files(made: Verdict) -> None:
     parts = outline(made, made.exit_code, terminal.FAULTS_PER_SUBJECT)
-    folded = [part for part in parts if not isinstance(part, Paragraph) and part.folded]
+    folded = [part for part in parts if isinstance(part, Listing | Table) and part.folded]
     assert {part.title for part in folded} <= {"Readers", "Subjects", "Domain"}
     assert "Subjects" in {part.title for part in folded}
     lines = shown(made).splitlines()
     for part in parts:
         if not isinstance(part, Paragraph):
-            assert (part.title in lines) is not part.folded
+            assert (part.title in lines) is (part not in folded)
     assert "abababababab" not in shown(made)
     assert "abababababab" in written(made)
 

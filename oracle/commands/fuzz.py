@@ -22,7 +22,7 @@ SCHEMA_VERSION = "1.0"
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run or go on with a session; 1 where a failure is known that fails now.
+    """Run or go on with a session; 1 where a failure is known that fails now, or a case hung.
 
     Raises OracleError for what the arguments ask in vain, NothingRan where Hypothesis is missing.
     """
@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise NothingRan("fuzz needs Hypothesis: pip install 'layout-oracle[fuzz]'")
     from oracle.fuzz.coverage import Coverage
     from oracle.fuzz.domain import domain_of
-    from oracle.fuzz.prose import document, sections
+    from oracle.fuzz.prose import document, first_again, sections
     from oracle.fuzz.session import Plan, Session
     from oracle.fuzz.state import default_directory, opened
     from oracle.fuzz.subject import subject_from_specs
@@ -61,12 +61,19 @@ def run(arguments: argparse.Namespace) -> int:
         )
         session = Session(subject, state, record, plan, StderrWatcher())
         session.run()
-        code = int(bool(record.failing))
+        code = int(bool(record.failing) or session.cut)
         if arguments.json:
             result = {**document(subject, session, state), "exit_code": code}
             sys.stdout.write(dump({"schema_version": SCHEMA_VERSION, "tool": TOOL, **result}))
         else:
-            terminal.show(sections(subject, session, state), terminal.console())
+            console = terminal.console()
+            terminal.show(sections(subject, session, state), console)
+            # Only now: this executes the subject again, which may do anything.
+            with subjects_speak_on_stderr():
+                shown = first_again(subject, record)
+            if shown:
+                console.print()
+                terminal.show(shown, console)
     ended = "stopped; everything is" if session.stopped else "everything is"
     _notify(f"{ended} in {directory}: the same command goes on from there")
     return code

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
+from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.text import Text
 
 from oracle.candidates import CANDIDATES, candidate
-from oracle.errors import UsageError
+from oracle.commands.verdict import artifact_options
+from oracle.errors import NothingRan, UsageError
 from oracle.geometry import CacheGeometry
+from oracle.properties.builds import writers_of
 from oracle.quantize import GROUP
 from oracle.report import terminal
 from oracle.report.document import dump
-from oracle.report.text import enumerated, printable
+from oracle.report.drawing import whole
+from oracle.report.planes import Plane
+from oracle.report.text import counted, enumerated, printable
 from oracle.run import DEFAULT_DOMAIN, recover_table
-from oracle.subjects.spec import writers_from_specs
-
-# Backgrounds of eight stored rows in turn: two bands of four, so that a 4x4 swizzle shows. They are
-# the sixteen colours' own, which every terminal has and none confuses.
-_ROW_COLOURS = (
-    *("bright_cyan", "bright_green", "bright_yellow", "bright_magenta"),
-    *("cyan", "green", "yellow", "magenta"),
-)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -39,51 +34,35 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(dump({"title": title, "table": table.tolist()}))
     else:
-        console = terminal.console()
-        console.print(Text(f"{printable(title)}: T={tokens} tokens, S={columns} scale columns"))
-        draw(table, console)
+        title = f"{printable(title)}: T={tokens} tokens, S={columns} scale columns"
+        terminal.show([whole(title, Plane(table))], terminal.console())
     return 0
 
 
 def _recovered(arguments: argparse.Namespace) -> tuple[str, NDArray[np.int64]]:
+    """The map of one side's scales in one head's plane, the same in every head, and its title."""
     dtype = DEFAULT_DOMAIN.dtypes[0]
-    writers = writers_from_specs([arguments.subject], (), (dtype,))
+    try:
+        writers = writers_of(arguments.subject, (), (dtype,), artifact_options(arguments))
+    except UsageError as error:
+        for name in get_close_matches(arguments.subject, CANDIDATES, 1):
+            raise UsageError(
+                f"no layout is called {arguments.subject!r}: did you mean {name}?"
+            ) from error
+        raise
     if len(writers) > 1:
         several = enumerated(writer.info.id for writer in writers)
         raise UsageError(f"{arguments.subject} names several writers, {several}: name one")
-    geometry = CacheGeometry(1, arguments.block_size, 1, arguments.head_size)
-    table, names = recover_table(writers[0], geometry, arguments.side, dtype)
+    heads, order = arguments.num_heads, arguments.cache_layout
+    geometry = CacheGeometry(1, arguments.block_size, heads, arguments.head_size, order)
+    try:
+        table, names = recover_table(writers[0], geometry, arguments.side, dtype)
+    except NothingRan as error:
+        # One plane cannot show what is not in it, or not the same in every head.
+        where = f"--head-size {arguments.head_size} --num-heads {heads}"
+        where += f" --block-size {arguments.block_size} --cache-layout {order}"
+        command = f"layout-oracle verdict {arguments.subject} {where}"
+        raise NothingRan(f"{error}; what it does instead says {command}") from error
     layout = " = ".join(names) or "no candidate"
-    return f"{writers[0].info.id}, {arguments.side} scales ({layout})", table
-
-
-def draw(
-    table: NDArray[np.int64],
-    console: Console,
-    marked: NDArray[np.bool_] | None = None,
-    first_token: int = 0,
-) -> None:
-    """Print a table [T, S] of plane offsets, one line a token; a `!` follows what is `marked`.
-
-    Tokens count from `first_token`.
-    A plane wider than the console is drawn in parts, some columns at a time.
-    """
-    tokens, columns = table.shape
-    width = len(str(table.max())) + 2
-    margin = len(str(first_token + tokens - 1)) + 3
-    step = max(1, (console.width - margin) // width)
-    for first in range(0, columns, step):
-        part = range(first, min(first + step, columns))
-        header = " " * margin + "".join(f"{f's{column}':>{width - 1}} " for column in part)
-        console.print(Text(f"\n{header.rstrip()}", "dim"))
-        for token in range(tokens):
-            line = Text.assemble((f"{f't{first_token + token}':>{margin - 1}} ", "dim"))
-            for column in part:
-                offset = int(table[token, column])
-                mark = "!" if marked is not None and marked[token, column] else " "
-                line.append(f"{offset:>{width - 1}}{mark}", _style(offset // columns))
-            console.print(line, no_wrap=True)
-
-
-def _style(row: int) -> str:
-    return f"black on {_ROW_COLOURS[row % len(_ROW_COLOURS)]}"
+    where = f"{counted(heads, 'head')}, {order}"
+    return f"{writers[0].info.id}, {arguments.side} scales ({layout}), {where}", table

@@ -6,12 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.text import Text
-
-from oracle.commands.map import draw
 from oracle.commands.streams import subjects_speak_on_stderr
 from oracle.commands.verdict import artifact_options
-from oracle.fuzz.again import Outcome, check_importable, document, execute, sections
+from oracle.fuzz.again import check_importable, document, execute, sections
 from oracle.fuzz.replayfile import load
 from oracle.fuzz.subject import subject_from_specs
 from oracle.report import terminal
@@ -41,15 +38,4 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(dump({"schema_version": SCHEMA_VERSION, "tool": TOOL, **result}))
     else:
         terminal.show(sections(outcome), terminal.console())
-        _draw(outcome)
     return outcome.exit_code
-
-
-def _draw(outcome: Outcome) -> None:
-    """Draw the scale plane that is affected, if there is one."""
-    if outcome.plane is None:
-        return
-    plane, console = outcome.plane.near(), terminal.console()
-    title = f"{plane.side} scales, {plane.layout}, offsets in the plane: ! marks what is wrong"
-    console.print(Text(f"\n{title}", "bold"))
-    draw(plane.table, console, plane.offending, plane.first_token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,6 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
         option: path for option in RENDERERS if (path := getattr(arguments, option)) is not None
     }
     _check(asked, arguments.verdict, arguments.json)
+    _check_file(arguments.verdict)
     found = read(arguments.verdict)
     made = {path: RENDERERS[option](found) for option, path in asked.items()}
     printed = made.pop(_STANDARD_OUTPUT, None)
@@ -65,6 +67,13 @@ def _check(asked: Mapping[str, str], source: str, json: bool) -> None:
         if place == str(Path(source).resolve()) and source != _STANDARD_OUTPUT:
             raise UsageError(f"--{option} {path}: that is the verdict: name another file")
         places.append(place)
+
+
+def _check_file(source: str) -> None:
+    """Refuse a directory that a verdict was written to, and say where in it the verdict is."""
+    inside = os.path.join(source, document.JSON_NAME)
+    if os.path.isfile(inside):
+        raise UsageError(f"{source} is a directory: give {inside}")
 
 
 def _write(made: Mapping[str, str]) -> None:

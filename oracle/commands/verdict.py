@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from oracle.commands.progress import progress_on_stderr, say_how_to_narrow
 from oracle.commands.streams import subjects_speak_on_stderr
 from oracle.cuda.archs import Device
 from oracle.cuda.process import find_device
@@ -23,7 +23,6 @@ from oracle.run import (
     DEFAULT_DOMAIN,
     WHOLE_DOMAIN,
     Domain,
-    Progress,
     default_jobs,
     run_verdict,
 )
@@ -61,8 +60,10 @@ def run(arguments: argparse.Namespace) -> int:
         writers = with_executors(writers, executors, device)
         # One process holds the GPU.
         jobs = (arguments.jobs or default_jobs()) if device is None else 1
-        kernels = [] if writers else [r for r in readers if isinstance(r, AttentionKernel)]
-        with progress_bar() as progress:
+        attention = [reader for reader in readers if isinstance(reader, AttentionKernel)]
+        _say_how_many(attention, arguments.head_size or ())
+        kernels = [] if writers else attention
+        with progress_on_stderr() as progress:
             if kernels:
                 verdict = kernel_verdict(kernels, _asked(arguments), jobs, progress)
             else:
@@ -159,6 +160,16 @@ def _subjects(
     return writers or default_writers(archs, dtypes, own_arch), readers, judged
 
 
+def _say_how_many(kernels: Sequence[AttentionKernel], head_sizes: Sequence[int]) -> None:
+    """Tell how many attention kernels there are of each source, before any is executed."""
+    names: dict[str, list[str]] = {}
+    for kernel in kernels:
+        source, _, name = kernel.info.id.rpartition(":")
+        names.setdefault(source, []).append(name)
+    for source, found in names.items():
+        say_how_to_narrow(source, found, head_sizes)
+
+
 def _handed(writer: Writer, order: str) -> Writer:
     """The writer, given the sides of the cache with their dimensions in an order."""
     if order == TAKEN:
@@ -179,22 +190,3 @@ def artifact_options(arguments: argparse.Namespace) -> ArtifactOptions:
         offline=arguments.offline,
         notify=lambda text: print(text, file=sys.stderr),
     )
-
-
-@contextmanager
-def progress_bar() -> Iterator[Progress | None]:
-    """A progress bar on standard error where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def step(done: int, total: int, label: str) -> None:
-            bar.update(task, completed=done, total=total, description=label)
-
-        yield step

@@ -2,37 +2,61 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
-from oracle.fuzz.affected import AffectedPlane, affected_plane
+from oracle.fuzz.affected import affected
 from oracle.fuzz.failure import key_of
 from oracle.fuzz.replayfile import Replay
 from oracle.fuzz.subject import Subject
 from oracle.properties.promises import PROMISES, Violation
-from oracle.report.outline import Cell, Paragraph, Section, Table, Tone
+from oracle.report.outline import Cell, Drawing, Paragraph, Section, Table, Tone
 from oracle.report.text import counted, enumerated, printable, shortened
 
-_FUNCTION = re.compile(r"([A-Za-z_][\w.]*)(?<!\.cubin):[A-Za-z_]\w*([@,].*)?")
-_COORDINATES = ("side", "plane", "page", "head", "token", "column", "element", "row", "col", "byte")
+_FUNCTION = re.compile(r"([A-Za-z_][\w.]*)(?<!\.cubin):[A-Za-z_]\w*([@,].*)?", re.DOTALL)
+_TITLES = {
+    **{name: name for name in ("side", "plane", "page", "head", "token", "column", "element")},
+    "row": "stored row",
+    "col": "stored column",
+    "byte": "byte",
+    "region_offset": "byte of its region",
+    "note": "what is wrong",
+    "with": "with",
+    "padding": "padding",
+    "stored": "stored in",
+    "where": "stored",
+    "writer": "stored in",
+    "reader": "looked for in",
+    "found": "found",
+    "otherwise": "otherwise",
+    "before": "before",
+    "after": "after",
+    "stored_scale": "scale stored",
+    "reference_scale": "scale specified",
+    "stored_codes": "codes stored",
+    "reference_codes": "codes specified",
+}
+"""The columns of the table of a witness, in order, by the names of its fields."""
+_CODES = ("stored_codes", "reference_codes")
+_BYTES = ("found", "otherwise", "before", "after", "stored_scale", "reference_scale")
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What came of a replay: the violation, None where the promise is kept now.
 
-    `same` says whether it is the failure that the file tells of; `plane` is the scale plane it is
-    about, if it is about one.
+    `same` says whether it is the failure that the file tells of; `drawing` is of the scale plane it
+    is about, if it is about one.
     """
 
     replay: Replay
     subject: Subject
     violation: Violation | None
-    plane: AffectedPlane | None
+    drawing: Drawing | None
 
     @property
     def same(self) -> bool:
@@ -57,7 +81,8 @@ def execute(replay: Replay, subject: Subject) -> Outcome:
     for _ in range(failure.attempts):
         violation = promise.check(writer, subject.reader, case)
         if violation is not None:
-            return Outcome(replay, subject, violation, affected_plane(writer, case, violation))
+            drawn = affected(writer, subject.reader, case, violation)
+            return Outcome(replay, subject, violation, drawn)
     return Outcome(replay, subject, None, None)
 
 
@@ -69,8 +94,9 @@ def check_importable(spec: str, option: str) -> None:
     found = _FUNCTION.fullmatch(spec)
     if found is None:
         return
-    place = Path.cwd().joinpath(*found[1].split("."))
-    if not (place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()):
+    place = os.path.join(os.getcwd(), *found[1].split("."))
+    # Not by `Path`, which raises for a name that is too long.
+    if not any(map(os.path.isfile, (f"{place}.py", os.path.join(place, "__init__.py")))):
         raise UsageError(
             f"the file names the Python function {shortened(spec)}, which is not in this "
             f"directory: to import it all the same give {option} {shortened(spec)}"
@@ -97,23 +123,31 @@ def sections(outcome: Outcome) -> list[Section]:
     told.append(Cell(f"Broken: {printable(violation.reason)}", Tone.BAD))
     if not outcome.same:
         told.append(Cell(f"The file tells of another way: {printable(failure.violation.reason)}"))
-    return [Paragraph(tuple(told)), *_where(violation)]
+    drawn = () if outcome.drawing is None else (outcome.drawing,)
+    return [Paragraph(tuple(told)), *_where(violation), *drawn]
 
 
 def _where(violation: Violation) -> Sequence[Section]:
-    """The witness as a table: coordinates first, then what else it tells."""
+    """The witness as a table, its coordinates first."""
     witness = violation.witness
-    names = [*(name for name in _COORDINATES if name in witness), *(witness.keys() - _COORDINATES)]
-    if not names:
+    # What has no title is a layout, and leads to where that puts the scale.
+    others = {name: f"{name} puts it in" for name in witness if name not in _TITLES}
+    titles = {name: title for name, title in (_TITLES | others).items() if name in witness}
+    if not titles:
         return ()
-    values = tuple(Cell(_shown(witness[name])) for name in names)
-    return (Table("Where", tuple(map(printable, names)), (values,)),)
+    values = tuple(Cell(shortened(_shown(name, witness[name]))) for name in titles)
+    return (Table("Where", tuple(map(printable, titles.values())), (values,)),)
 
 
-def _shown(value: Any) -> str:
+def _shown(name: str, value: Any) -> str:
+    if name in _CODES:
+        return "".join(f"{code:x}" for code in value)
+    if name in _BYTES and isinstance(value, int):
+        return f"{value:#04x}"
     if isinstance(value, Mapping):
-        return shortened(", ".join(f"{name} {each}" for name, each in value.items()))
-    return shortened(str(value))
+        # The note of the other coordinate says the same again.
+        return ", ".join(f"{key} {each}" for key, each in value.items() if key != "note")
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
 def document(outcome: Outcome) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from oracle.fuzz.subject import Subject
 from oracle.fuzz.worker import work
 
 _JOIN_SECONDS = 5.0
+_FORK = multiprocessing.get_context("fork")
+"""A worker is a child of its session, whatever this version of Python does by default."""
 
 
 class Crew:
@@ -31,24 +33,25 @@ class Crew:
     def start(self, task: Task) -> None:
         """Start one more worker."""
         ours, theirs = multiprocessing.Pipe()
-        process = multiprocessing.Process(
-            target=work, args=(self._subject, task, theirs), daemon=True
-        )
+        process = _FORK.Process(target=work, args=(self._subject, task, theirs), daemon=True)
         process.start()
         theirs.close()
         self._working[ours] = process
 
     def listen(self, seconds: float) -> Iterator[Told]:
         """What workers tell within some seconds; a worker's last is always Ended."""
-        for pipe in wait(list(self._working), seconds):
-            assert isinstance(pipe, Connection)
-            try:
-                told = pipe.recv()
-            except (EOFError, ConnectionError):
-                told = Ended(
-                    f"{self._subject.spec} ended the process it was called in",
-                    UsageError.exit_code,
-                )
+        heard = wait(list(self._working), seconds)
+        for pipe, process in list(self._working.items()):
+            told: Told = Ended(
+                f"{self._subject.spec} ended the process it was called in", UsageError.exit_code
+            )
+            if pipe in heard:
+                # One that was killed may have told a part of something.
+                with suppress(EOFError, OSError):
+                    told = pipe.recv()
+            elif process.is_alive() or pipe.poll():
+                continue
+            # A pipe that is silent is not at its end where the subject forked.
             if isinstance(told, Ended):
                 self._working.pop(pipe).join(_JOIN_SECONDS)
                 pipe.close()
@@ -66,5 +69,8 @@ class Crew:
         for pipe, process in self._working.items():
             process.terminate()
             process.join(_JOIN_SECONDS)
+            # A subject may take no notice of the signal.
+            process.kill()
+            process.join()
             pipe.close()
         self._working.clear()

@@ -5,32 +5,74 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from oracle.errors import OracleError
+from oracle.fuzz import again
 from oracle.fuzz.coverage import DIMENSIONS, Coverage
-from oracle.fuzz.record import Entry
+from oracle.fuzz.record import Entry, Record
+from oracle.fuzz.replayfile import Replay
 from oracle.fuzz.session import Session
 from oracle.fuzz.state import State
 from oracle.fuzz.subject import Subject
+from oracle.properties.promises import PROMISES
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
 from oracle.report.text import counted, enumerated, printable, shortened
 
 LONGEST_REASON = 400
+_OF_ADDRESSES = ("bijective", "in-region", "as-declared", "agrees-with-reader")
 _LISTED = 12
 """Values of a dimension not visited that are listed."""
 
 
 def sections(subject: Subject, session: Session, state: State) -> list[Section]:
-    """The result of a session: what was done, the failures, what was visited."""
+    """The result of a session: what was done and visited, and the failures."""
     record = session.record
-    found: list[Section] = [Paragraph(tuple(_summary(subject, session)))]
+    found: list[Section] = [
+        Paragraph(tuple(_summary(subject, session))),
+        _visited(record.coverage),
+    ]
     passing = [entry for entry in record.entries.values() if not entry.fails]
     for title, entries, tone in (
-        ("Failures", record.failing, Tone.BAD),
+        ("Failures", _telling_first(record), Tone.BAD),
         ("Known failures that fail no longer", passing, Tone.GOOD),
     ):
         if entries:
             items = tuple(Cell(failure_in_words(entry, state), tone) for entry in entries)
             found.append(Listing(title, items))
-    return [*found, _visited(record.coverage)]
+    return found
+
+
+def first_again(subject: Subject, record: Record) -> list[Section]:
+    """The most telling failure executed once more, as `replay` shows it.
+
+    Nothing where there is none, or where its case cannot be executed or does not fail now.
+    """
+    for entry in _telling_first(record):
+        case = entry.failure.case
+        if case.dtype in subject.dtypes:
+            replay = Replay(subject.ids[case.dtype], subject.reader_spec, entry.failure)
+            try:
+                outcome = again.execute(replay, subject)
+            except OracleError:
+                return []
+            heading = Paragraph((Cell("The first of them, as `replay FILE` shows each:"),))
+            return [heading, *again.sections(outcome)] if outcome.same else []
+    return []
+
+
+def _telling_first(record: Record) -> list[Entry]:
+    """The failures, those of addresses first, from which most others follow.
+
+    Those without a coordinate come last, and of one promise those of scales first, which can be
+    drawn.
+    """
+    order = list(dict.fromkeys((*_OF_ADDRESSES, *PROMISES)))
+
+    def rank(entry: Entry) -> tuple[object, ...]:
+        violation = entry.failure.violation
+        witness, place = violation.witness, order.index(violation.promise)
+        return not witness, place, witness.get("plane") != "scale", entry.failure.size
+
+    return sorted(record.failing, key=rank)
 
 
 def _summary(subject: Subject, session: Session) -> list[Cell]:
@@ -46,13 +88,13 @@ def _summary(subject: Subject, session: Session) -> list[Cell]:
         Cell(done),
         Cell(
             f"{counted(failing, 'distinct failure')}." if failing else "No promise was broken.",
-            Tone.BAD if failing else Tone.GOOD,
+            Tone.BAD if failing else Tone.PLAIN if session.cut else Tone.GOOD,
         ),
     ]
     if record.refused:
         cells.append(Cell(f"{counted(record.refused, 'example')} were refused by name."))
     if session.cut:
-        cells.append(Cell("A case took too long at the end, and its process was ended.", Tone.BAD))
+        cells.append(Cell("A case did not come to an end, and its process was ended.", Tone.BAD))
     if record.beyond:
         more = (f"{name} ({times:,} times)" for name, times in sorted(record.beyond.items()))
         cells.append(Cell(f"Broken in more ways than are kept: {enumerated(more)}."))
@@ -115,6 +157,7 @@ def document(subject: Subject, session: Session, state: State) -> dict[str, Any]
         "refused": record.refused,
         "seconds": round(record.seconds, 3),
         "stopped": session.stopped,
+        "cut": session.cut,
         "coverage": record.coverage.document(),
         "beyond": dict(record.beyond),
         "failures": [_failure(entry, state) for entry in record.entries.values()],

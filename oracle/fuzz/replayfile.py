@@ -21,6 +21,8 @@ SCHEMA_VERSION = "1.0"
 MAX_FILE_BYTES = 1 << 20
 LONGEST_REASON = 2_000
 """Characters of a reason that are kept; a subject's own message may be longer."""
+_SPEC = fields.spelled(r"[^\x00-\x1f\x7f\ud800-\udc7f\udd00-\udfff]+")
+"""A spec may be a path: what no path holds is kept away from the file system."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def _parse(told: object) -> Replay:
         fields.boolean(found.get(name, True), f"found.{name}") for name in ("shrunk", "steady")
     )
     return Replay(
-        fields.text(entry["subject"], "subject"),
-        fields.optional(fields.text)(entry["reader"], "reader"),
+        _SPEC(entry["subject"], "subject"),
+        fields.optional(_SPEC)(entry["reader"], "reader"),
         Failure(StoreCase.parse(entry["case"]), violation, shrunk, steady),
     )

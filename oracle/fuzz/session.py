@@ -22,12 +22,13 @@ from oracle.fuzz.record import Entry, Record
 from oracle.fuzz.state import State
 from oracle.fuzz.subject import Subject
 from oracle.properties.strategies import DEFAULT_LIMITS, Limits
+from oracle.subjects.guard import CALL_SECONDS
 
 SAVE_SECONDS = 5.0
 SHRINK_SECONDS = 20.0
 """How long a failure may still be shrunk once the time is up."""
-STOP_SECONDS = 20.0
-"""How long a case may still take once a worker was told to stop."""
+STOP_SECONDS = CALL_SECONDS + 10.0
+"""How long a case may still take once a worker was told to stop: one more call of a function."""
 _LISTEN_SECONDS = 0.2
 
 
@@ -102,13 +103,14 @@ class Session:
         Raises what a worker raised, UsageError where one ended unasked, and NothingRan where the
         subject gave no answer to any case.
         """
-        first = self._task(0)
         doubtful = [e.failure for e in self.record.entries.values()
                     if e.failure.case.dtype in self._subject.dtypes]  # fmt: skip
         with _signals() as asked:
             try:
                 self._save()
-                self._crew.start(replace(first, doubtful=tuple(doubtful), remember=True))
+                # What was known is to fail again before it counts as known.
+                first = replace(self._task(0), known=(), doubtful=tuple(doubtful), remember=True)
+                self._crew.start(first)
                 while self._crew.working:
                     for told in self._crew.listen(_LISTEN_SECONDS):
                         self._handle(told)
@@ -162,7 +164,8 @@ class Session:
                 self._watcher.found(entry)
                 self._save()
         elif isinstance(told, Ready):
-            for worker in range(1, self._plan.jobs):
+            # Who starts now would never hear of an order that was given already.
+            for worker in range(1, 1 if self._ordered else self._plan.jobs):
                 self._crew.start(self._task(worker))
         elif told.error:
             self._error = self._error or told

@@ -183,13 +183,18 @@ def opened(directory: Path, subject: Subject) -> Iterator[State]:
             (directory / inner).mkdir(exist_ok=True)
         lock = os.open(directory / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise UsageError(f"--state {directory}: {error.strerror or error}") from error
+        where = error.filename or directory
+        raise UsageError(f"--state {where}: {error.strerror or error}") from error
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             raise UsageError(f"--state {directory}: another session is using it") from error
-        yield state
+        try:
+            yield state
+        finally:
+            # Closing it frees nothing for as long as a process that a subject forked has it too.
+            fcntl.flock(lock, fcntl.LOCK_UN)
     finally:
         os.close(lock)
 

@@ -53,8 +53,9 @@ def work(subject: Subject, task: Task, pipe: Connection[Told, Asked]) -> None:
         except Exception as error:
             ended = Ended(f"{type(error).__name__}: {error}", _INTERNAL_ERROR)
         pipe.send(ended)
-    except BrokenPipeError:
-        # The session is gone, and nobody is left to tell.
+    except (OSError, KeyboardInterrupt):
+        # The session is gone, or the subject closed the pipe or interrupted its own process:
+        # nobody is left to tell, or will notice.
         pass
 
 

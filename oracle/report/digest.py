@@ -98,16 +98,17 @@ def telling_first(findings: Iterable[Finding]) -> list[Finding]:
     """
     return sorted(
         findings,
-        key=lambda f: (_size(f.configuration), _GRAVITY.index(f.status), f.plane == "data"),
+        key=lambda f: (size(f.configuration), _GRAVITY.index(f.status), f.plane == "data"),
     )
 
 
 def smallest_case(agreements: Iterable[Agreement]) -> Agreement:
     """The one with the smallest plane."""
-    return min(agreements, key=lambda agreement: _size(agreement.configuration))
+    return min(agreements, key=lambda agreement: size(agreement.configuration))
 
 
-def _size(configuration: Configuration) -> int:
+def size(configuration: Configuration) -> int:
+    """Elements of one side of a page, by which cases are large or small."""
     return configuration.head_size * configuration.num_heads * configuration.block_size
 
 

@@ -9,11 +9,14 @@ import html
 import re
 from collections.abc import Iterable
 
-from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
+from oracle.report import textgrid
+from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Section, Table, Tone
 
 FAULTS_PER_SUBJECT = 50
 MAX_BYTES = 1_000_000
 """Below the mebibyte that a job summary may have."""
+
+_DRAWING_WIDTH = 100
 
 _ENTITIES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 # An underscore inside a word is plain text, as in swizzle_4x4.
@@ -49,6 +52,8 @@ def escaped(text: str) -> str:
 def _section(section: Section) -> str:
     if isinstance(section, Paragraph):
         return "\n\n".join(_cell(sentence) for sentence in section.sentences) + "\n"
+    if isinstance(section, Drawing):
+        return f"## {escaped(section.title)}\n\n{_drawing(section)}"
     body = _items(section) if isinstance(section, Listing) else _table(section)
     if section.folded:
         title = html.escape(section.title)
@@ -58,6 +63,16 @@ def _section(section: Section) -> str:
 
 def _items(listing: Listing) -> str:
     return "".join(f"- {_cell(item)}\n" for item in listing.items)
+
+
+def _drawing(drawing: Drawing) -> str:
+    """A block of code by its indentation, which nothing in it can end."""
+    told = (
+        "".join(piece.text for piece in line).rstrip()
+        for line in textgrid.lines(drawing, _DRAWING_WIDTH)
+    )
+    block = "".join(f"    {line}\n" if line else "\n" for line in told).lstrip("\n")
+    return f"{block}\n{escaped(drawing.legend)}\n"
 
 
 def _cell(cell: Cell) -> str:

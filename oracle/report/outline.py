@@ -62,4 +62,33 @@ class Listing:
     folded: bool = False
 
 
-Section: TypeAlias = Paragraph | Table | Listing
+class Tile(NamedTuple):
+    """A scale that is drawn, with a mark of one character.
+
+    `text` says where it is, `row` is the stored row of that place, None outside the plane.
+    """
+
+    text: str
+    row: int | None
+    mark: str = " "
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A plane that is drawn, or a part of it: `tiles` by token and column, counted from `first`."""
+
+    label: str
+    tiles: tuple[tuple[Tile, ...], ...]
+    first: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """Scale planes beside or below one another; `legend` says what the marks mean."""
+
+    title: str
+    panels: tuple[Panel, ...]
+    legend: str = ""
+
+
+Section: TypeAlias = Paragraph | Table | Listing | Drawing

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 
 from oracle.geometry import SIDES
 from oracle.report.answer import answer, whom
+from oracle.report.cases import smallest_drawn
 from oracle.report.claims import claims
 from oracle.report.digest import at_head_sizes, head_sizes, obtained
 from oracle.report.disagreements import disagreements, in_words
 from oracle.report.faults import faults
-from oracle.report.outline import Cell, Listing, Paragraph, Section, Tone
+from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Section, Tone
 from oracle.report.parties import Names, parties
 from oracle.report.tables import at_a_glance, names_by_head_size, provenance, who_agrees
 from oracle.report.text import counted, enumerated, printable
@@ -45,12 +46,14 @@ def outline(verdict: Verdict, exit_code: int, faults_per_subject: int) -> list[S
         *faults(verdict, names.full, faults_per_subject),
         *(cell for cell in told if cell.tone is Tone.BAD),
     ]
+    drawn = smallest_drawn(verdict, differing, names)
     sections: list[Section] = [
         answer(alike, differing, names),
         at_a_glance(verdict, "writer", names),
         who_agrees(verdict, names),
         names_by_head_size(alike, names),
         Listing("Faults", tuple(bad)),
+        *([] if drawn is None else [drawn]),
         claims(alike, names),
         Listing("Disagreements", tuple(cell for cell in told if cell.tone is Tone.DIFFERENT)),
         Listing("Not executed", tuple(_left_out(verdict, names, faults_per_subject))),
@@ -65,6 +68,8 @@ def outline(verdict: Verdict, exit_code: int, faults_per_subject: int) -> list[S
 def _is_empty(section: Section) -> bool:
     if isinstance(section, Paragraph):
         return not section.sentences
+    if isinstance(section, Drawing):
+        return not section.panels
     return not (section.items if isinstance(section, Listing) else section.rows)
 
 

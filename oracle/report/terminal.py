@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Sequence
 from typing import IO
@@ -12,7 +13,8 @@ from rich.console import Console
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
+from oracle.report import textgrid
+from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Section, Table, Tone
 from oracle.report.text import NO_BREAK
 
 FAULTS_PER_SUBJECT = 6
@@ -25,6 +27,13 @@ _STYLES = {
     Tone.DIFFERENT: "yellow",
     Tone.QUIET: "dim",
 }
+# Backgrounds of eight stored rows in turn: two bands of four, so that a 4x4 swizzle shows. They are
+# the sixteen colours' own, which every terminal has and none confuses.
+_ROW_COLOURS = (
+    *("bright_cyan", "bright_green", "bright_yellow", "bright_magenta"),
+    *("cyan", "green", "yellow", "magenta"),
+)
+_PIECES = {textgrid.NAME: "", textgrid.AXIS: "dim", textgrid.OUTSIDE: "bright_white on red"}
 # Where a text is broken: between words; a word that is too long, behind the punctuation of specs
 # and paths; and what is still too long, behind an underscore.
 _BREAKS = (re.compile(r"(?<= )(?=[^ ])"), re.compile(r"(?<=[,:@/=-])"), re.compile(r"(?<=_)"))
@@ -43,19 +52,26 @@ class _Console(Console):
         raise
 
 
-def console(file: IO[str] | None = None, width: int | None = None) -> Console:
-    """A console for results, on standard output by default.
+def console(file: IO[str] | None = None, width: int | None = None, plain: bool = False) -> Console:
+    """A console for results, on standard output by default; a `plain` one never has colours.
 
     Nothing in a text is taken for markup, and the width is the terminal's, or 80 columns.
     """
-    made = _Console(file=file, width=width, markup=False, highlight=False, emoji=False)
+    made = _Console(
+        file=file,
+        width=width,
+        color_system=None if plain else "auto",
+        markup=False,
+        highlight=False,
+        emoji=False,
+    )
     made.width = max(made.width, _NARROWEST_SCREEN)
     return made
 
 
 def show(sections: Iterable[Section], console: Console) -> None:
     """Print the sections, an empty line between them; folded ones are left to the files."""
-    told = (s for s in sections if isinstance(s, Paragraph) or not s.folded)
+    told = (s for s in sections if isinstance(s, Paragraph | Drawing) or not s.folded)
     for index, section in enumerate(told):
         if index:
             console.print()
@@ -66,8 +82,17 @@ def show(sections: Iterable[Section], console: Console) -> None:
             console.print(Text(section.title, "bold"))
             for item in section.items:
                 console.print(_hanging(item, console.width))
+        elif isinstance(section, Drawing):
+            _show_drawing(section, console)
         else:
             _show_table(section, console)
+
+
+def as_text(sections: Iterable[Section]) -> str:
+    """The sections as they are shown where there are no colours."""
+    file = io.StringIO()
+    show(sections, console(file, plain=True))
+    return "\n".join(map(str.rstrip, file.getvalue().splitlines()))
 
 
 def _wrapped(cell: Cell, width: int) -> Text:
@@ -100,6 +125,23 @@ def _hanging(item: Cell, width: int) -> Text:
     """A list item whose further lines stand under its first."""
     lines = _wrapped(item, width - 2).plain
     return Text("- " + lines.replace("\n", "\n  "), _STYLES[item.tone])
+
+
+def _show_drawing(section: Drawing, console: Console) -> None:
+    console.print(_wrapped(Cell(section.title), console.width), style="bold")
+    for line in textgrid.lines(section, console.width):
+        shown = Text()
+        for piece in line:
+            shown.append(_COMMAND.sub(r"\1\\x3a", piece.text), _piece_style(piece))
+        console.print(shown, no_wrap=True)
+    if section.legend:
+        console.print(_wrapped(Cell(section.legend, Tone.QUIET), console.width))
+
+
+def _piece_style(piece: textgrid.Piece) -> str:
+    if piece.kind == textgrid.INSIDE:
+        return f"black on {_ROW_COLOURS[piece.row % len(_ROW_COLOURS)]}"
+    return _PIECES[piece.kind]
 
 
 def _show_table(section: Table, console: Console) -> None:

@@ -22,11 +22,15 @@ from oracle.machine.replicas import images
 from oracle.machine.tensormap import TensorMap
 from oracle.subjects.attentionparams import PARAM_BASE, ParameterBlock
 
+_SIZE = r"[1-9]\d{0,3}"
+"""More than any size in a name: a wheel may be anybody's."""
 _NAME = re.compile(
-    r"fmhaSm(?P<arch>\d+a)Kernel_Q(?P<q>[A-Z]\w*?)Kv(?P<kv>E2m1)O(?P<o>[A-Z]\w*?)H(?P<head>\d+)"
-    r"(?:HVPerCta(?P=head))?PagedKv(?P<mask>Dense|Causal|SlidingOrChunkedCausal|Custom)(?:P(?P<page>\d+)|Paged)"
-    r"(?P<split>MultiCtasKvCga|MultiCtasKv)?(?:VarSeq)?Q(?P<rows>\d+)Kv(?P<keys>\d+)"
-    r"(?P<schedule>Static|Persistent)(?P<family>Context|SwapsAbForGen|KeepsAbForGen)"
+    r"fmhaSm(?P<arch>\d{2,3}a)Kernel_Q(?P<q>[A-Z]\w*?)Kv(?P<kv>E2m1)O(?P<o>[A-Z]\w*?)"
+    rf"H(?P<head>{_SIZE})(?:HVPerCta(?P=head))?"
+    rf"PagedKv(?P<mask>Dense|Causal|SlidingOrChunkedCausal|Custom)(?:P(?P<page>{_SIZE})|Paged)"
+    rf"(?P<split>MultiCtasKvCga|MultiCtasKv)?(?:VarSeq)?Q(?P<rows>{_SIZE})Kv(?P<keys>{_SIZE})"
+    r"(?P<schedule>Static|Persistent)(?P<family>Context|SwapsAbForGen|KeepsAbForGen)",
+    re.ASCII,
 )
 ANY_PAGE = 0
 """The page of a kernel that takes its size at run time."""

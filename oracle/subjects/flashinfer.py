@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from oracle.errors import NothingRan, UsageError
 from oracle.files import open_regular
 from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
-from oracle.subjects.archive import shown
+from oracle.subjects.archive import ArchiveLimits, shown
 from oracle.subjects.attention import KernelName
 from oracle.subjects.attentionkernel import SHARED_SIZE_SUFFIX, AttentionKernel
 from oracle.subjects.release import (
@@ -34,6 +34,7 @@ from oracle.subjects.release import (
 
 PACKAGE = "flashinfer-cubin"
 _FAMILY = "KvE2m1"
+_LIMITS = ArchiveLimits()
 _DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError)
 
 
@@ -143,6 +144,8 @@ def _members(path: Path, pattern: str) -> list[tuple[str, zipfile.ZipInfo]]:
 def _inflated(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: Path) -> bytes:
     if entry.file_size > MAX_CUBIN_BYTES:
         raise UsageError(f"{path}: {shown(entry.filename)} is larger than any cubin")
+    if entry.file_size > _LIMITS.small_bytes + _LIMITS.ratio * entry.compress_size:
+        raise UsageError(f"{path}: {shown(entry.filename)} claims to inflate as no cubin does")
     try:
         with archive.open(entry) as stream:
             data = stream.read(MAX_CUBIN_BYTES + 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import signal
@@ -18,7 +19,15 @@ from commandline import HARNESS, ROOT, Call, start
 
 from oracle.arguments.sessions import PROFILES, minutes
 from oracle.commands import fuzz
-from oracle.fuzz import session
+from oracle.fuzz import crew, session
+from oracle.fuzz.coverage import Coverage
+from oracle.fuzz.domain import domain_of
+from oracle.fuzz.messages import Ready, Task
+from oracle.fuzz.record import Record
+from oracle.fuzz.state import opened
+from oracle.fuzz.subject import Subject, subject_from_specs
+from oracle.properties.strategies import DEFAULT_LIMITS
+from oracle.subjects.guard import CALL_SECONDS
 
 SOUND = "reference:k=linear,v=swizzle_4x4"
 READER = ("--reader", "flashinfer-fa2")
@@ -39,7 +48,33 @@ def endless(*all):
 
 def deadly(key, value, key_cache, *rest):
     import os
-    os._exit(0)
+    os.kill(os.getpid(), 9)
+
+def forking(*all):
+    import os, time
+    if not os.fork():
+        time.sleep(20)
+    os.kill(os.getpid(), 9)
+
+def interrupting(*all):
+    raise KeyboardInterrupt
+
+def closing(*all):
+    import os
+    os.closerange(3, 200)
+
+def deaf(*all):
+    import signal
+    for number in signal.SIGTERM, signal.SIGALRM:
+        signal.signal(number, signal.SIG_IGN)
+    endless()
+
+def weary(*all, begun=[]):
+    import time
+    begun.append(time.monotonic())
+    if begun[-1] - begun[0] > 1:
+        endless()
+    plain(*all)
 '''
 
 
@@ -73,6 +108,33 @@ def test_a_session_with_a_failure_that_can_be_replayed(call: Call, tmp_path: Pat
     assert call("replay", failure["file"]).code == 1
 
 
+def test_the_first_failure_is_shown_in_words_and_drawn_below_the_list(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a newcomer learns of a store whose t % 4 was forgotten, from this one command."""
+    code = example_of_the_documentation()
+    assert code.count(" + t % 4 if swizzled") == 1
+    (tmp_path / "forgetful_store.py").write_text(code.replace(" + t % 4 if", " if"))
+    monkeypatch.chdir(tmp_path)
+    search = ("forgetful_store:plain", "--reader", "trtllm-gen", *SMALL, "--examples", "30")
+    outcome = call(*arguments(tmp_path / "s", *search))
+    assert outcome.code == 1
+    _, _, below = outcome.out.partition("\nFailures\n")
+    listed, _, shown = below.partition("\nThe first of them, as `replay FILE` shows each:\n")
+    assert listed.startswith("- bijective: ")
+    assert "/cases/bijective-V-scale-" in "".join(listed.split())
+    assert "Promised (bijective): Every coordinate has a byte of its own" in shown
+    assert shown.splitlines()[-7:] == [
+        "forgetful_store:plain stores here    trtllm-gen looks here",
+        "     s0  s1  s2  s3                       s0  s1  s2  s3",
+        " t0   0*  4=  8= 12=                  t0   0*  4   8  12 ",
+        " t1   0!  4!  8! 12!                  t1   1!  5!  9! 13!",
+        " t2   0!  4!  8! 12!                  t2   2!  6! 10! 14!",
+        " t3   0!  4!  8! 12!                  t3   3!  7! 11! 15!",
+        "* is named above; ! differs between the two; = shares its byte with another",
+    ]
+
+
 def test_a_second_run_goes_on_and_executes_what_is_known_first(call: Call, tmp_path: Path) -> None:
     search = arguments(tmp_path, SOUND, *READER, *SMALL, "--examples", "20", "--json")
     first, second = (json.loads(call(*search).out) for _ in range(2))
@@ -86,6 +148,51 @@ def test_a_second_run_goes_on_and_executes_what_is_known_first(call: Call, tmp_p
     assert f"going on with {tmp_path}: {second['examples']} examples so far" in outcome.err
     assert "known: still fails: agrees-with-reader, V scale" in outcome.err
     assert "found:" not in outcome.err
+
+
+def test_a_known_failure_whose_case_is_mended_is_found_in_another(
+    call: Call, tmp_path: Path
+) -> None:
+    search = arguments(tmp_path, SOUND, *READER, *SMALL, "--examples", "20")
+    assert call(*search).code == 1
+    (path,) = (tmp_path / "cases").iterdir()
+    known = json.loads(path.read_text())
+    # The subject refuses this one.
+    path.write_text(json.dumps({**known, "case": {**known["case"], "head_size": 16}}))
+    outcome = call(*search)
+    assert outcome.code == 1
+    assert outcome.err.index("known: fails no longer") < outcome.err.index("found: ")
+
+
+def test_who_would_start_after_an_order_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = subject_from_specs(SOUND)
+    record = Record(0, Coverage(domain_of(subject, DEFAULT_LIMITS)))
+    plan = session.Plan(jobs=3, seconds=0.0)
+    started: list[Task] = []
+    monkeypatch.setattr(crew.Crew, "start", lambda self, task: started.append(task))
+    with opened(tmp_path, subject) as state:
+        running = session.Session(subject, state, record, plan)
+        running._handle(Ready())
+        assert len(started) == 2
+        running._give_orders(interrupted=True)
+        running._handle(Ready())
+        assert len(started) == 2
+
+
+def test_workers_are_forked_whatever_is_usual(tmp_path: Path) -> None:
+    search = arguments(tmp_path / "s", SOUND, *SMALL, "--examples", "5")
+    code = (
+        "import multiprocessing, sys; multiprocessing.set_start_method('forkserver'); "
+        f"from oracle import cli; sys.exit(cli.main({search!r}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert f"{SOUND}: 5 examples" in done.stdout
 
 
 def test_a_failure_that_is_mended_is_none(
@@ -164,28 +271,64 @@ def test_a_subject_may_print_and_standard_output_has_only_results(
     assert "called" in outcome.err
 
 
+@pytest.mark.parametrize("function", ["deadly", "forking", "interrupting", "closing"])
 def test_a_subject_that_ends_its_process_is_told_of(
-    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    function: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "deadly_store.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
-    outcome = call(*arguments(tmp_path / "s", "deadly_store:deadly", "--examples", "5"))
+    # What was forked holds the pipe for longer than the session may take.
+    for limit in ("SHRINK_SECONDS", "STOP_SECONDS"):
+        monkeypatch.setattr(session, limit, 0.5)
+    outcome = call(*arguments(tmp_path / "s", f"deadly_store:{function}", "--minutes", "0.05"))
     assert (outcome.code, outcome.out) == (2, "")
-    assert "deadly_store:deadly ended the process it was called in" in outcome.err
+    assert f"deadly_store:{function} ended the process it was called in" in outcome.err
+    assert "Traceback" not in outcome.err
     assert (tmp_path / "s" / "session.json").exists()
 
 
-def test_a_subject_that_gives_no_answer_is_ended_and_told_of(
+def test_a_worker_that_is_killed_while_it_tells_something(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def half(subject: Subject, task: Task, pipe: Any) -> None:
+        os.write(pipe.fileno(), b"\0\0\0\x40half")
+
+    monkeypatch.setattr(crew, "work", half)
+    outcome = call(*arguments(tmp_path, SOUND))
+    assert (outcome.code, outcome.complaint) == (2, f"{SOUND} ended the process it was called in")
+
+
+def test_a_case_that_does_not_end_is_no_success(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound = example_of_the_documentation()
+    (tmp_path / "weary_store.py").write_text(MODULE.replace("def plain(", "def _(") + sound)
+    monkeypatch.chdir(tmp_path)
+    for limit in ("SHRINK_SECONDS", "STOP_SECONDS"):
+        monkeypatch.setattr(session, limit, 0.1)
+    outcome = call(*arguments(tmp_path / "s", "weary_store:weary", *SMALL, "--minutes", "0.03"))
+    assert outcome.code == 1
+    assert "A case did not come to an end" in outcome.out
+
+
+def test_a_function_that_never_returns_is_stopped_before_its_process_is() -> None:
+    assert session.STOP_SECONDS > CALL_SECONDS
+
+
+@pytest.mark.parametrize("function", ["endless", "deaf"])
+def test_a_subject_that_gives_no_answer_is_ended_and_told_of(
+    function: str, call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crew, "_JOIN_SECONDS", 0.1)
     (tmp_path / "endless_store.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     for limit in ("SHRINK_SECONDS", "STOP_SECONDS"):
         monkeypatch.setattr(session, limit, 0.1)
-    search = arguments(tmp_path / "s", "endless_store:endless", "--minutes", "0.001")
+    search = arguments(tmp_path / "s", f"endless_store:{function}", "--minutes", "0.02")
     outcome = call(*search)
     assert (outcome.code, outcome.out) == (5, "")
-    assert "endless_store:endless has not finished a single case" in outcome.err
+    assert f"endless_store:{function} has not finished a single case" in outcome.err
+    assert multiprocessing.active_children() == []
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -172,6 +174,18 @@ def test_a_state_is_for_one_session_at_a_time(tmp_path: Path) -> None:
         pass
     with opened(tmp_path, subject()):
         pass
+
+
+def test_what_a_subject_forked_does_not_keep_a_state_locked(tmp_path: Path) -> None:
+    with opened(tmp_path, subject()):
+        forked = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+        forked.start()
+    try:
+        with opened(tmp_path, subject()):
+            pass
+    finally:
+        forked.kill()
+        forked.join()
 
 
 def test_a_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from typing import Any
 from oracle.candidates import CANDIDATES
 from oracle.geometry import SIDES
 from oracle.offsettable import runs_of
+from oracle.report.cases import faults_told
 from oracle.report.digest import configuration_in_words
-from oracle.report.html.gallery import faults_told
 from oracle.report.parties import Names
 from oracle.report.planes import NOWHERE, Plane, named_plane, plane_of
 from oracle.verdict import Agreement, Configuration, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from oracle.report.html.markup import Markup, element
-from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
+from oracle.report.outline import Cell, Listing, Paragraph, Table, Tone
 
 Anchors = Mapping[tuple[str, str], str]
 """Ids of the figures that show what a writer and a reader disagree about."""
@@ -29,7 +29,9 @@ def paragraph(part: Paragraph) -> Markup:
     )
 
 
-def section(part: Section, anchors: Anchors, places: Mapping[str, int]) -> Markup:
+def section(
+    part: Paragraph | Listing | Table, anchors: Anchors, places: Mapping[str, int]
+) -> Markup:
     """A section under its heading, or folded under its title.
 
     `places` are the numbers by which the script knows subjects; a cell about two of them carries

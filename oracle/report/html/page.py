@@ -13,16 +13,17 @@ from collections.abc import Iterable, Mapping
 from importlib import resources
 
 from oracle.geometry import SIDES
+from oracle.report.cases import faults_told
 from oracle.report.digest import configuration_in_words
 from oracle.report.document import TITLE
 from oracle.report.html.atlas import atlas
 from oracle.report.html.body import paragraph, section, slug, table
 from oracle.report.html.explorer import explorer
-from oracle.report.html.gallery import MAX_FIGURES, drawn_disagreements, drawn_faults, faults_told
+from oracle.report.html.gallery import MAX_FIGURES, drawn_disagreements, drawn_faults
 from oracle.report.html.markup import Markup, data, element
 from oracle.report.html.pagemap import bar, regions, stray_figure
 from oracle.report.html.pictures import LEGEND, Pictures
-from oracle.report.outline import Cell, Paragraph, Table
+from oracle.report.outline import Cell, Drawing, Paragraph, Table
 from oracle.report.parties import Names
 from oracle.report.sections import outline
 from oracle.report.tables import MATRIX, PROVENANCE, executed_by
@@ -46,7 +47,8 @@ def as_html(verdict: Verdict, exit_code: int, tool: Mapping[str, str]) -> str:
     told = [
         (part.title, section(part, disagreements.anchors, places))
         for part in parts
-        if not isinstance(part, Paragraph) and part.title != PROVENANCE
+        # The page draws every plane by itself.
+        if not isinstance(part, Paragraph | Drawing) and part.title != PROVENANCE
     ]
     _insert(told, MATRIX, _PLANES, _planes(disagreements.figures))
     if faults:
