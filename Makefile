@@ -9,11 +9,12 @@ SUBJECT ?= store-sm100
 
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help verdict test test-wheels test-gpu conformance published lint numerics docs bench clean
+.PHONY: help verdict test test-fast test-wheels test-gpu conformance published lint numerics docs bench clean
 
 help:
 	@echo "make verdict  run the main job; leaves $(OUT)/verdict.json and verdict.md"
 	@echo "make test     run every test"
+	@echo "make test-fast     install what native code needs, and run its tests"
 	@echo "make conformance SUBJECT=WRITER  try the promises of a store (cases/README.md)"
 	@echo "make test-gpu run what needs an NVIDIA GPU, and measure the store's bandwidth"
 	@echo "make test-wheels WHEELS=DIR  run the tests that read published wheels"
@@ -29,6 +30,11 @@ verdict: $(VENV)/runtime.stamp
 
 test: $(VENV)/test.stamp
 	$(RUN) -m pytest -n auto
+
+# Last, since what it installs stays: every other test is meant to pass without.
+test-fast: $(VENV)/test.stamp
+	$(RUN) -m pip install --quiet --editable '.[fast]'
+	$(RUN) -m pytest -n auto tests/compiled tests/test_tier_option.py tests/test_verdict.py
 
 test-wheels: $(VENV)/test.stamp
 	@test -n "$(WHEELS)" || { echo "say where the wheels are: make test-wheels WHEELS=DIR"; exit 2; }
