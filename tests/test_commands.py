@@ -14,8 +14,9 @@ from rich.console import Console
 from oracle import toolchain
 from oracle.candidates import CANDIDATES
 from oracle.commands import doctor
+from oracle.commands.results import write_results
 from oracle.cuda.archs import Device
-from oracle.errors import NothingRan
+from oracle.errors import NothingRan, UsageError
 from oracle.report import terminal
 from oracle.report.drawing import whole
 from oracle.report.planes import Plane
@@ -183,3 +184,17 @@ def test_the_rows_of_a_band_have_colours_of_their_own(capsys: pytest.CaptureFixt
     assert sorted(colour_of) == list(range(8))
     assert all(len(codes) == 1 for codes in colour_of.values())
     assert len(set.union(*colour_of.values())) == 8
+
+
+@pytest.mark.parametrize("directory", [None, "made/below"])
+def test_results_are_written_whole_or_refused(
+    directory: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = tmp_path / (directory or "")
+    contents = {made / "first": "1", made / "second": "2"}
+    write_results(contents, made if directory else None)
+    assert [path.read_text() for path in contents] == ["1", "2"]
+    assert capsys.readouterr().err == "".join(f"wrote {path}\n" for path in contents)
+    for path in (tmp_path / "missing" / "file", made, made / "first" / "file"):
+        with pytest.raises(UsageError, match="cannot be written to"):
+            write_results({path: ""})

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from oracle.commands.results import write_results
 from oracle.commands.streams import subjects_speak_on_stderr
-from oracle.errors import UsageError
 from oracle.machine.context import Unsupported
 from oracle.machine.primitives import RCP_MODELS
 from oracle.machine.reciprocal_table import TABLE_PREFIX, rcp_model
@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
             dtypes or DEFAULT_DTYPES,
         )
         if arguments.docs is not None:
-            _write(Path(arguments.docs), document(writers if arguments.writers else ()))
+            write_results({Path(arguments.docs): document(writers if arguments.writers else ())})
             return 0
         results = [
             _examine(writer, dtype, arguments.groups or DEFAULT_GROUPS, arguments.rcp_model, models)
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     code = exit_code(results)
     if arguments.markdown is not None:
         text = as_markdown("Values stored by NVFP4 writers", conformance_sections(results))
-        _write(Path(arguments.markdown), text)
+        write_results({Path(arguments.markdown): text})
     if arguments.json:
         sys.stdout.write(_json(results, arguments.rcp_model, code))
     else:
@@ -98,11 +98,3 @@ def _json(results: Sequence[Conformance], model: str, code: int) -> str:
             "exit_code": code,
         }
     )
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8", newline="\n")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written to: {error.strerror or error}") from error
-    print(f"wrote {path}", file=sys.stderr)

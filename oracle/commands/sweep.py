@@ -10,6 +10,7 @@ from pathlib import Path
 
 from oracle import __version__
 from oracle.commands.progress import progress_on_stderr, say_how_to_narrow
+from oracle.commands.results import write_results
 from oracle.commands.verdict import artifact_options
 from oracle.errors import UsageError
 from oracle.files import open_regular
@@ -55,8 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
             command += f" --timeline {arguments.timeline}"
         writers = writers_from_specs(["store"], (), ("bf16",))
         text = as_markdown(DOCS_TITLE, scalelayout.sections(rows, writers, what, command, releases))
-        Path(arguments.docs).write_text(text, encoding="utf-8")
-        print(f"wrote {arguments.docs}", file=sys.stderr)
+        write_results({Path(arguments.docs): text})
     return int(not all(row.as_declared for row in rows))
 
 
@@ -74,14 +74,17 @@ def _summary(path: Path) -> list[str]:
 
 def publish(rows: list[Row], what: str, directory: Path) -> None:
     """Write the rows and their table into a directory, under the name of what was swept."""
-    directory.mkdir(parents=True, exist_ok=True)
     name = "".join(
         c if c.isalnum() or c in ".-" else "-" for c in Path(what).name.replace("==", "-")
     )
-    (directory / f"{name}.readers.json").write_text(as_json(rows, what), encoding="utf-8")
     table = as_markdown(TITLE, sections(rows, what))
-    (directory / f"{name}.readers.md").write_text(table, encoding="utf-8")
-    print(f"wrote {directory / name}.readers.json and .md", file=sys.stderr)
+    write_results(
+        {
+            directory / f"{name}.readers.json": as_json(rows, what),
+            directory / f"{name}.readers.md": table,
+        },
+        directory,
+    )
 
 
 def as_json(rows: list[Row], what: str) -> str:

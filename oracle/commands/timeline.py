@@ -11,6 +11,7 @@ from typing import Any
 
 from oracle import readertimeline, storetimeline
 from oracle.commands.progress import progress_on_stderr
+from oracle.commands.results import write_results
 from oracle.commands.verdict import artifact_options
 from oracle.errors import UsageError
 from oracle.report import readertimeline as readers
@@ -83,11 +84,12 @@ def run(arguments: argparse.Namespace) -> int:
         {"tool": TOOL, "package": package, "summary": summary, "releases": kind.as_json(rows)}
     )
     if arguments.markdown is not None:
-        _write(Path(arguments.markdown), text)
+        write_results({Path(arguments.markdown): text})
     if arguments.output is not None:
-        name = f"{arguments.output}/timeline-{package}"
-        _write(Path(f"{name}.md"), text)
-        _write(Path(f"{name}.json"), document)
+        directory, name = Path(arguments.output), f"timeline-{package}"
+        write_results(
+            {directory / f"{name}.md": text, directory / f"{name}.json": document}, directory
+        )
     if arguments.json:
         sys.stdout.write(document)
     else:
@@ -105,12 +107,3 @@ def _range(package: str, text: str) -> tuple[str, str]:
         example = PACKAGES[package]
         raise UsageError(f"{text!r} is no range of releases: give one such as {example}..{example}")
     return first, last
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from error
-    print(f"wrote {path}", file=sys.stderr)
