@@ -259,7 +259,13 @@ def test_a_witness_is_a_sentence(witness: dict[str, object], words: str) -> None
     ],
 )
 def test_the_same_bytes_are_not_told_as_others(counts: dict[str, int], words: str) -> None:
-    assert defects_in_words(Defects(**counts)) == words
+    assert defects_in_words(Defects(**counts), "writer") == words
+
+
+def test_a_reader_stores_nothing() -> None:
+    shared = Defects(collisions=192, never_written=64)
+    told = defects_in_words(shared, "reader")
+    assert told == "192 looked at for another one too; 64 never looked at"
 
 
 def test_where_bytes_land_and_who_clashes() -> None:

@@ -33,7 +33,7 @@ def faults(verdict: Verdict, labels: Mapping[str, str], limit: int) -> Iterable[
     for info in verdict.subjects:
         groups = kinds(verdict.of_subject(info.id))
         for group in groups[:limit]:
-            yield Cell(f"{labels[info.id]}: {_fault(group)}", Tone.BAD)
+            yield Cell(f"{labels[info.id]}: {_fault(group, info.role)}", Tone.BAD)
         if len(groups) > limit:
             left = len(groups) - limit
             yield Cell(f"and {left:,} more like these in verdict.json", Tone.QUIET)
@@ -87,11 +87,11 @@ def _one_map(group: list[Finding]) -> list[list[Finding]]:
     return parts
 
 
-def _fault(group: Sequence[Finding]) -> str:
+def _fault(group: Sequence[Finding], role: str) -> str:
     first = group[0]
     witness, reason = _shown(first)
     shown = "; ".join(filter(None, (_found(group), reason, f"first, {witness}" if witness else "")))
-    defects = defects_in_words(first.defects)
+    defects = defects_in_words(first.defects, role)
     sentences = (
         f"{first.status}: {_planes(group)}, {configuration_in_words(first.configuration)}"
         f"{f': {shown}' if shown else ''}",

@@ -13,6 +13,13 @@ _COORDINATES = ("page", "head", "column", "element")
 _BYTE = ("page", "head", "row", "col")
 
 
+_DEEDS = {
+    "writer": ("stored on top of another", "never written"),
+    "reader": ("looked at for another one too", "never looked at"),
+}
+"""What is said of bytes that several coordinates share, and of those that none has."""
+
+
 def sentence(witness: Mapping[str, Any]) -> str | None:
     """`the scale of token 3 (page 1, head 0, column 0) is stored in page 1 V data`.
 
@@ -89,19 +96,13 @@ def _offset(witness: Mapping[str, Any]) -> str:
     return f", offset {witness['region_offset']} of the plane" if "region_offset" in witness else ""
 
 
-def defects_in_words(defects: Defects) -> str:
-    """The counts that are not zero, for one page; empty where all are.
+def defects_in_words(defects: Defects, role: str) -> str:
+    """The counts that are not zero, for one page, of a writer or a reader; empty where all are.
 
     What leaves the region may be in another plane or in another head's rows: the same bytes.
     """
-    parts = [
-        f"{count:,} {what}"
-        for count, what in (
-            (defects.collisions, "stored on top of another"),
-            (defects.never_written, "never written"),
-        )
-        if count
-    ]
+    counts = defects.collisions, defects.never_written
+    parts = [f"{count:,} {what}" for count, what in zip(counts, _DEEDS[role], strict=True) if count]
     outside = _outside(defects)
     rows = "outside the rows of their head"
     if outside:

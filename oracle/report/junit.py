@@ -34,9 +34,11 @@ class Case(NamedTuple):
 def as_junit(verdict: Verdict) -> str:
     """The verdict as an XML document; characters that XML cannot hold are spelled as escapes."""
     judged = {info.id for info in verdict.judged}
+    roles = {info.id: info.role for info in verdict.subjects}
     cases: dict[str, list[Case]] = {info.id: [] for info in verdict.subjects}
     for finding in verdict.findings:
-        cases[finding.subject].append(_of_finding(finding, finding.subject in judged))
+        whose = finding.subject
+        cases[whose].append(_of_finding(finding, roles[whose], whose in judged))
     for pair in verdict.agreements:
         cases[pair.writer].append(_of_agreement(pair))
     root = ElementTree.Element("testsuites", name=TOOL["name"])
@@ -48,7 +50,7 @@ def as_junit(verdict: Verdict) -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
-def _of_finding(finding: Finding, judged: bool) -> Case:
+def _of_finding(finding: Finding, role: str, judged: bool) -> Case:
     name = (
         f"{finding.side} {finding.plane}, {configuration_in_words(finding.configuration)}, "
         f"{finding.scale_search}"
@@ -62,7 +64,7 @@ def _of_finding(finding: Finding, judged: bool) -> Case:
         f"found: {' = '.join(finding.layouts) or finding.shape_stride or 'no named layout'}",
         finding.reason or "",
         witness_in_words(finding.witness) if finding.witness else "",
-        defects_in_words(finding.defects),
+        defects_in_words(finding.defects, role),
         *landings_in_words(finding),
     )
     told = f"{finding.status}: {'; '.join(filter(None, parts))}"
