@@ -22,10 +22,10 @@ from oracle.properties.builds import writers_of
 from oracle.properties.case import MAX_SIZES
 from oracle.properties.promises import PROMISES
 from oracle.properties.strategies import BLOCK_SIZES, HEAD_SIZES, NUM_HEADS, Limits
-from oracle.report.text import enumerated, printable
 from oracle.subjects.base import SubjectInfo
 from oracle.subjects.release import ArtifactOptions
 from oracle.subjects.spec import readers_from_specs
+from oracle.text import enumerated, printable
 from oracle.toolchain import tool_versions
 
 HERE = Path(__file__).parent

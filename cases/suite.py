@@ -21,9 +21,9 @@ from oracle.fuzz.replayfile import Replay
 from oracle.properties.promise import Promise
 from oracle.properties.strategies import Found, Limits
 from oracle.report import terminal
-from oracle.report.text import printable
 from oracle.subjects.base import Reader, Writer
 from oracle.subjects.release import ArtifactOptions
+from oracle.text import printable
 
 HARNESS = Path(__file__).parents[1] / "harness.py"
 _LONGEST_NAME = 120

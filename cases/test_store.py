@@ -11,8 +11,8 @@ from suite import Suite
 from oracle.errors import NothingRan, OracleError
 from oracle.properties.promise import Promise
 from oracle.properties.strategies import Found, find_violation, store_cases
-from oracle.report.text import printable
 from oracle.subjects.base import Writer
+from oracle.text import printable
 
 
 def test_keeps(promise: Promise, writer: Writer, suite: Suite) -> None:

@@ -17,8 +17,8 @@ from oracle import __version__
 from oracle.arguments import judging, looking, rendering, sessions
 from oracle.arguments.common import Parser
 from oracle.errors import OracleError
-from oracle.report.text import printable
 from oracle.termination import Terminated, terminable
+from oracle.text import printable
 
 PROGRAM = "layout-oracle"
 DEBUG_VARIABLE = "LAYOUT_ORACLE_DEBUG"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from oracle.report.outline import Listing, Paragraph, Section, Table
 from oracle.report.sections import outline
-from oracle.report.text import NO_BREAK
+from oracle.text import NO_BREAK
 from oracle.verdict import Verdict
 
 

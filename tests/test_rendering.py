@@ -21,7 +21,7 @@ from oracle.errors import UsageError
 from oracle.report import document, markdown, terminal
 from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Table, Tone
 from oracle.report.sections import outline
-from oracle.report.text import NO_BREAK, printable
+from oracle.text import NO_BREAK, printable
 from oracle.verdict import Verdict
 
 PARSER = MarkdownIt("commonmark").enable(["table", "strikethrough"])

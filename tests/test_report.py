@@ -26,7 +26,7 @@ from oracle.report.digest import at_head_sizes, witness_in_words
 from oracle.report.faultwords import defects_in_words
 from oracle.report.outline import Listing, Table
 from oracle.report.sections import outline
-from oracle.report.text import (
+from oracle.text import (
     NO_BREAK,
     counted,
     enumerated,

@@ -17,10 +17,10 @@ from oracle.errors import OracleError
 from oracle.report import terminal
 from oracle.report.document import dump
 from oracle.report.outline import Cell, Paragraph, Section, Table, Tone
-from oracle.report.text import enumerated, printable
 from oracle.run import DEFAULT_DOMAIN
 from oracle.subjects.binary import MachineWriter
 from oracle.subjects.spec import writers_from_specs
+from oracle.text import enumerated, printable
 
 _NOTHING_RAN = 5
 

@@ -15,8 +15,8 @@ from oracle.commands.verdict import artifact_options
 from oracle.errors import NothingRan
 from oracle.report import terminal
 from oracle.report.document import TOOL, dump
-from oracle.report.text import printable
 from oracle.run import default_jobs
+from oracle.text import printable
 
 SCHEMA_VERSION = "1.0"
 

@@ -18,12 +18,12 @@ from oracle.machine.lower import lower
 from oracle.report import kernelgroups, terminal
 from oracle.report.document import dump
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, printable, shortened
 from oracle.subjects.flashinfer import kernel_names, parse_source, wheel_of
 from oracle.subjects.kernelgroups import groups_of
 from oracle.subjects.spec import is_artifact, read_cubin
 from oracle.subjects.store_abi import POINTERS, unsupported_params
 from oracle.subjects.vllm import KernelRow, kernels_of
+from oracle.text import counted, printable, shortened
 
 _PARAMETERS = (
     *POINTERS,

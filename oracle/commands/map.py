@@ -19,8 +19,8 @@ from oracle.report import terminal
 from oracle.report.document import dump
 from oracle.report.drawing import whole
 from oracle.report.planes import Plane
-from oracle.report.text import counted, enumerated, printable
 from oracle.run import DEFAULT_DOMAIN, recover_table
+from oracle.text import counted, enumerated, printable
 
 
 def run(arguments: argparse.Namespace) -> int:

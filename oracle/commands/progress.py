@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from oracle.report.text import counted, printable
 from oracle.run import Progress
 from oracle.subjects.kernelgroups import groups_of
+from oracle.text import counted, printable
 
 SECONDS = 10.0
 """Between two lines, at the least; what ends sooner says nothing."""

@@ -16,7 +16,7 @@ from oracle.report.junit import as_junit
 from oracle.report.markdown import FAULTS_PER_SUBJECT, as_markdown
 from oracle.report.parse import Document, read
 from oracle.report.sections import outline
-from oracle.report.text import printable
+from oracle.text import printable
 
 _STANDARD_OUTPUT = "-"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oracle.errors import UsageError
 from oracle.files import replace_files
-from oracle.report.text import printable
+from oracle.text import printable
 
 
 def write_results(contents: Mapping[Path, str], directory: Path | None = None) -> None:

@@ -17,11 +17,11 @@ from oracle.files import open_regular
 from oracle.report import scalelayout, terminal
 from oracle.report.markdown import as_markdown
 from oracle.report.sweeptable import sections
-from oracle.report.text import printable
 from oracle.run import default_jobs
 from oracle.subjects.flashinfer import kernel_names, parse_source, wheel_of
 from oracle.subjects.spec import writers_from_specs
 from oracle.sweep import KeptRows, Row, sweep
+from oracle.text import printable
 
 TITLE = "What the attention kernels read"
 DOCS_TITLE = "K scale layout"

@@ -18,7 +18,6 @@ from oracle.readerverdict import kernel_verdict
 from oracle.report import document, kerneltable, terminal
 from oracle.report.sections import outline
 from oracle.report.tables import executed_by
-from oracle.report.text import printable
 from oracle.run import (
     DEFAULT_DOMAIN,
     WHOLE_DOMAIN,
@@ -41,6 +40,7 @@ from oracle.subjects.spec import (
 )
 from oracle.subjects.vllm import VllmWriter
 from oracle.subjects.vllm_host import TAKEN
+from oracle.text import printable
 from oracle.verdict import NOT_OBTAINED, Verdict
 
 _NOTHING_RAN = 5

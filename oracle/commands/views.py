@@ -11,8 +11,8 @@ from oracle.geometry import SIDES
 from oracle.report import terminal
 from oracle.report.document import dump
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, enumerated, printable
 from oracle.subjects.checkout_views import checkout_split
+from oracle.text import counted, enumerated, printable
 from oracle.views.density import density
 from oracle.views.document import as_document
 from oracle.views.examine import SHARING, WORDS, Asked, Examination

@@ -15,7 +15,7 @@ from oracle.fuzz.replayfile import Replay
 from oracle.fuzz.subject import Subject
 from oracle.properties.promises import PROMISES, Violation
 from oracle.report.outline import Cell, Drawing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, enumerated, printable, shortened
+from oracle.text import counted, enumerated, printable, shortened
 
 _FUNCTION = re.compile(r"([A-Za-z_][\w.]*)(?<!\.cubin):[A-Za-z_]\w*([@,].*)?", re.DOTALL)
 _TITLES = {

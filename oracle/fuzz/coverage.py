@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from oracle import fields
 from oracle.properties.case import StoreCase
-from oracle.report import fields
 
 SLOTS: Mapping[str, Callable[[StoreCase], bool]] = {
     "rising": lambda case: len(case.slots) > 1 and list(case.slots) == sorted(case.slots),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from oracle.properties.case import StoreCase
 from oracle.properties.promise import Violation
-from oracle.report.text import printable
+from oracle.text import printable
 
 MAX_DEFECT = 120
 """Characters of a kind of defect: a subject's own message may be longer."""

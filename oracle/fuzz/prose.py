@@ -15,7 +15,7 @@ from oracle.fuzz.state import State
 from oracle.fuzz.subject import Subject
 from oracle.properties.promises import PROMISES
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, enumerated, printable, shortened
+from oracle.text import counted, enumerated, printable, shortened
 
 LONGEST_REASON = 400
 _OF_ADDRESSES = ("bijective", "in-region", "as-declared", "agrees-with-reader")

@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from oracle import fields
 from oracle.errors import UsageError
 from oracle.fuzz.failure import Failure
 from oracle.fuzz.files import read_json
 from oracle.properties.case import StoreCase
 from oracle.properties.promises import PROMISES, Violation
-from oracle.report import fields
 from oracle.report.document import dump
-from oracle.report.text import shortened
+from oracle.text import shortened
 
 SCHEMA_VERSION = "1.0"
 MAX_FILE_BYTES = 1 << 20

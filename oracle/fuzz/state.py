@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from oracle import diskcache
+from oracle import diskcache, fields
 from oracle.errors import UsageError
 from oracle.fuzz.coverage import Coverage
 from oracle.fuzz.failure import Key
@@ -27,7 +27,6 @@ from oracle.fuzz.record import Entry, Record
 from oracle.fuzz.replayfile import Replay, load
 from oracle.fuzz.subject import Subject
 from oracle.properties.promises import PROMISES
-from oracle.report import fields
 from oracle.report.document import TOOL, dump
 
 SCHEMA_VERSION = "1.0"

@@ -9,10 +9,10 @@ from typing import Any
 from oracle.errors import UsageError
 from oracle.formats import DTYPES
 from oracle.properties.builds import writers_of
-from oracle.report.text import counted, enumerated
 from oracle.subjects.base import Reader, SubjectInfo, Writer
 from oracle.subjects.release import ArtifactOptions
 from oracle.subjects.spec import readers_from_specs
+from oracle.text import counted, enumerated
 
 _SHOWN = 8
 

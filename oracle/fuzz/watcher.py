@@ -9,7 +9,7 @@ import time
 from oracle.fuzz.prose import time_in_words
 from oracle.fuzz.record import Entry
 from oracle.fuzz.session import Session, Watcher
-from oracle.report.text import counted, printable
+from oracle.text import counted, printable
 
 _TERMINAL_SECONDS = 1.0
 _LOG_SECONDS = 10.0

@@ -31,9 +31,9 @@ from oracle.numerics.tolerances import TOLERANCES
 from oracle.quantize import ScaleSearch
 from oracle.report.markdown import as_markdown
 from oracle.report.outline import Cell, Section, Table, Tone
-from oracle.report.text import counted
 from oracle.subjects.base import Writer
 from oracle.subjects.spec import readers_from_specs, writers_from_specs
+from oracle.text import counted
 
 ARCHS = ("sm_90", "sm_100a", "sm_120a")
 DTYPE = "bf16"

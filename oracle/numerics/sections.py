@@ -15,7 +15,7 @@ from oracle.numerics.conformance import (
     Conformance,
 )
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, enumerated, labels, printable
+from oracle.text import counted, enumerated, labels, printable
 
 _TONES = {BIT_EXACT: Tone.GOOD, ADMISSIBLE: Tone.GOOD, INADMISSIBLE: Tone.BAD, NOT_RUN: Tone.QUIET}
 

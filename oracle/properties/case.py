@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from oracle import fields as checks
 from oracle.formats import DTYPES, ByteArray
 from oracle.geometry import CACHE_LAYOUTS, CacheGeometry
 from oracle.properties.values import KINDS, patterns
-from oracle.report import fields as checks
 from oracle.requests import StoreRequest
 
 MAX_SIZES = {

@@ -15,7 +15,7 @@ from oracle.report.digest import configuration_in_words, misplacement_in_words, 
 from oracle.report.faults import faults
 from oracle.report.outline import Tone
 from oracle.report.parse import read
-from oracle.report.text import counted, labels, printable
+from oracle.text import counted, labels, printable
 from oracle.verdict import NOT_EXECUTED, Agreement, Verdict
 
 MOST = 10

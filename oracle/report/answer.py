@@ -20,8 +20,8 @@ from oracle.report.disagreements import Disagreement
 from oracle.report.faults import kinds
 from oracle.report.outline import Cell, Paragraph, Tone
 from oracle.report.parties import Names, Party
-from oracle.report.text import counted, enumerated, percentages, printable
 from oracle.subjects.base import SubjectInfo
+from oracle.text import counted, enumerated, percentages, printable
 from oracle.verdict import Finding
 
 PARTIES_TOLD = 4

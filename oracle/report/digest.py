@@ -9,7 +9,7 @@ from typing import Any
 from oracle.geometry import SIDES
 from oracle.report.faultwords import sentence
 from oracle.report.patterns import in_symbols
-from oracle.report.text import counted, enumerated, printable
+from oracle.text import counted, enumerated, printable
 from oracle.verdict import FAULTY, NOT_OBTAINED, Agreement, Configuration, Finding
 
 _FEW = 6

@@ -16,7 +16,7 @@ from oracle.report.digest import (
 )
 from oracle.report.extents import Extents
 from oracle.report.parties import Names, Party
-from oracle.report.text import percentages
+from oracle.text import percentages
 from oracle.verdict import Agreement, Verdict
 
 

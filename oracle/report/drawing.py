@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oracle.geometry import CacheGeometry
 from oracle.report.outline import Drawing, Panel, Tile
 from oracle.report.planes import NOWHERE, Plane
-from oracle.report.text import counted
+from oracle.text import counted
 
 Marks: TypeAlias = NDArray[np.bool_]
 """Which scales [T, S] of a plane."""

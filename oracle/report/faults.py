@@ -17,7 +17,7 @@ from oracle.report.digest import (
 from oracle.report.faultwords import defects_in_words, landings_in_words
 from oracle.report.outline import Cell, Tone
 from oracle.report.patterns import in_symbols, skeleton, symbols_of
-from oracle.report.text import counted, enumerated, printable
+from oracle.text import counted, enumerated, printable
 from oracle.verdict import Configuration, Finding, Verdict
 
 _MAPS = frozenset({"mismatch", "unrecognised"})

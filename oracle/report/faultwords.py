@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from oracle.report.text import counted, enumerated
+from oracle.text import counted, enumerated
 from oracle.verdict import Defects, Finding
 
 _CLASHES_TOLD = 3

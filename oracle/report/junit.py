@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 from oracle.report.digest import configuration_in_words, misplacement_in_words, witness_in_words
 from oracle.report.document import TOOL
 from oracle.report.faultwords import defects_in_words, landings_in_words
-from oracle.report.text import printable
 from oracle.subjects.base import SubjectInfo
+from oracle.text import printable
 from oracle.verdict import FAULTY, NOT_OBTAINED, Agreement, Finding, Verdict
 
 FAILURE, SKIPPED, PASSED = "failure", "skipped", "passed"

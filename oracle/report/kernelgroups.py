@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, printable, shortened
 from oracle.subjects.attention import ANY_PAGE
 from oracle.subjects.kernelgroups import KernelGroup
+from oracle.text import counted, printable, shortened
 
 _FAMILIES = {
     "Context": "prefill",

@@ -8,9 +8,9 @@ from oracle.errors import UsageError
 from oracle.geometry import SIDES
 from oracle.report.digest import obtained, scales
 from oracle.report.outline import Cell, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, enumerated, printable
 from oracle.subjects.attention import KernelName
 from oracle.subjects.base import SubjectInfo
+from oracle.text import counted, enumerated, printable
 from oracle.verdict import FAULTY, Finding, Verdict
 
 _COLUMNS = ("arch", "family", "mask", "rows", "head", "page", "K scales", "V scales", "as decl.")

@@ -1,6 +1,6 @@
 """What a report consists of, before anything decides how it looks.
 
-Texts are plain: names in them are printable (`oracle.report.text`) but not yet escaped for any
+Texts are plain: names in them are printable (`oracle.text`) but not yet escaped for any
 format. A renderer turns paragraphs, tables and lists into its own notation and adds nothing.
 """
 

@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from oracle.errors import UsageError
-from oracle.formats import DTYPES
-from oracle.geometry import CACHE_LAYOUTS, SIDES
-from oracle.quantize import ScaleSearch
-from oracle.report import rules
-from oracle.report.fields import (
+from oracle.fields import (
     Check,
     distinct,
     integer,
@@ -31,6 +27,10 @@ from oracle.report.fields import (
     spelled,
     text,
 )
+from oracle.formats import DTYPES
+from oracle.geometry import CACHE_LAYOUTS, SIDES
+from oracle.quantize import ScaleSearch
+from oracle.report import rules
 from oracle.report.parseresults import (
     MAX_LISTED,
     agreement,
@@ -43,8 +43,8 @@ from oracle.report.parseresults import (
     num_heads,
     search,
 )
-from oracle.report.text import shortened
 from oracle.subjects.base import EXECUTORS, SubjectInfo
+from oracle.text import shortened
 from oracle.verdict import SCHEMA_VERSION, Launches, Verdict
 
 MAX_BYTES = 64 * 2**20

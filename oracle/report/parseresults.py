@@ -9,12 +9,7 @@ from typing import Any
 from oracle.arguments.values import MAX_BLOCK_SIZE, MAX_HEAD_SIZE, MAX_NUM_HEADS
 from oracle.candidates import CANDIDATES
 from oracle.errors import UsageError
-from oracle.formats import DTYPES
-from oracle.geometry import CACHE_LAYOUTS, PLANES, SIDES
-from oracle.offsettable import MAX_RUNS, OffsetTable, Run
-from oracle.quantize import ScaleSearch
-from oracle.report import rules
-from oracle.report.fields import (
+from oracle.fields import (
     MOST,
     Check,
     boolean,
@@ -28,6 +23,11 @@ from oracle.report.fields import (
     spelled,
     text,
 )
+from oracle.formats import DTYPES
+from oracle.geometry import CACHE_LAYOUTS, PLANES, SIDES
+from oracle.offsettable import MAX_RUNS, OffsetTable, Run
+from oracle.quantize import ScaleSearch
+from oracle.report import rules
 from oracle.verdict import (
     AGREEMENT_STATUSES,
     FINDING_STATUSES,

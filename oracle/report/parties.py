@@ -13,8 +13,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 
 from oracle.report.digest import faulty, place
-from oracle.report.text import enumerated, labels
 from oracle.subjects.base import SubjectInfo
+from oracle.text import enumerated, labels
 from oracle.verdict import FAULTY, Agreement, Finding, Verdict
 
 _LONGEST = 48

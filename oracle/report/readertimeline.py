@@ -9,9 +9,9 @@ from oracle.geometry import SIDES
 from oracle.readertimeline import Family, ReleaseRow
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
 from oracle.report.sweeptable import side_in_words
-from oracle.report.text import counted, enumerated, printable
 from oracle.subjects.attention import KernelName
 from oracle.sweep import Row
+from oracle.text import counted, enumerated, printable
 
 _COLUMNS = ("release", "arch", "family", "heads", "K scales", "V scales", "executed", "code")
 _NOTE = (

@@ -10,9 +10,9 @@ from functools import cache
 from math import prod
 
 from oracle.candidates import candidate
+from oracle.fields import refuse, unique
 from oracle.findings import declared_layout
 from oracle.quantize import GROUP
-from oracle.report.fields import refuse, unique
 from oracle.report.planes import MAX_CELLS
 from oracle.verdict import (
     NOT_OBTAINED,

@@ -14,7 +14,7 @@ from oracle.report.faults import faults
 from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Section, Tone
 from oracle.report.parties import Names, parties
 from oracle.report.tables import at_a_glance, names_by_head_size, provenance, who_agrees
-from oracle.report.text import counted, enumerated, printable
+from oracle.text import counted, enumerated, printable
 from oracle.verdict import NOT_OBTAINED, Finding, Verdict
 
 _FAULTS = Cell("Faults were found (exit code 1).", Tone.BAD)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from oracle.report.outline import Cell, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import counted, enumerated, printable
 from oracle.storetimeline import Row
+from oracle.text import counted, enumerated, printable
 
 
 def summary(rows: Sequence[Row]) -> tuple[Cell, ...]:

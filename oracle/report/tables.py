@@ -21,8 +21,8 @@ from oracle.report.extents import Extents
 from oracle.report.outline import Cell, Table, Tone
 from oracle.report.parties import Names, Party
 from oracle.report.patterns import symbols_of
-from oracle.report.text import counted, enumerated, percentages, printable, shortened
 from oracle.subjects.base import SubjectInfo
+from oracle.text import counted, enumerated, percentages, printable, shortened
 from oracle.verdict import FAULTY, Agreement, Finding, Launches, Verdict
 
 MATRIX = "Who reads where whom stored"

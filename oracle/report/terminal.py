@@ -15,7 +15,7 @@ from rich.text import Text
 
 from oracle.report import textgrid
 from oracle.report.outline import Cell, Drawing, Listing, Paragraph, Section, Table, Tone
-from oracle.report.text import NO_BREAK
+from oracle.text import NO_BREAK
 
 FAULTS_PER_SUBJECT = 6
 """A screen's worth; the files hold more and verdict.json all."""

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from typing import NamedTuple, TypeAlias
 
 from oracle.report.outline import Drawing, Panel
-from oracle.report.text import shortened
+from oracle.text import shortened
 
 _GAP = 4
 

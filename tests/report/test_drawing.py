@@ -23,7 +23,7 @@ from oracle.report.markdown import as_markdown
 from oracle.report.outline import Drawing
 from oracle.report.parties import Names, parties
 from oracle.report.planes import NOWHERE, Plane, plane_at
-from oracle.report.text import printable
+from oracle.text import printable
 from oracle.verdict import Verdict
 
 GEOMETRY = CacheGeometry(4, 2, 3, 48, "HND")

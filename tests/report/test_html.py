@@ -29,9 +29,9 @@ from oracle.report.parse import parse
 from oracle.report.planes import plane_of
 from oracle.report.sections import outline
 from oracle.report.tables import MATRIX, PROVENANCE
-from oracle.report.text import NO_BREAK
 from oracle.run import run_verdict
 from oracle.subjects.spec import readers_from_specs
+from oracle.text import NO_BREAK
 from oracle.verdict import Verdict
 
 MADE = {**VERDICTS, "mutants": mutants(), "references": references(), "spelled": spelled()}

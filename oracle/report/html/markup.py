@@ -6,7 +6,7 @@ import html
 import json
 from typing import TypeAlias
 
-from oracle.report.text import NO_BREAK, printable
+from oracle.text import NO_BREAK, printable
 
 
 class Markup(str):

@@ -27,7 +27,7 @@ from oracle.report.outline import Cell, Drawing, Paragraph, Table
 from oracle.report.parties import Names
 from oracle.report.sections import outline
 from oracle.report.tables import MATRIX, PROVENANCE, executed_by
-from oracle.report.text import printable
+from oracle.text import printable
 from oracle.verdict import Configuration, Verdict
 
 FAULTS_PER_SUBJECT = 50

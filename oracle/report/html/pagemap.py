@@ -9,7 +9,7 @@ from itertools import accumulate
 from oracle.report.digest import configuration_in_words
 from oracle.report.html.markup import Markup, element, joined
 from oracle.report.outline import Cell, Table
-from oracle.report.text import counted
+from oracle.text import counted
 from oracle.verdict import Configuration
 
 # Data takes eight times the bytes of its scales, in every geometry, so one drawing fits all.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable
 from typing import NoReturn, TypeAlias, TypeVar
 
 from oracle.errors import UsageError
-from oracle.report.text import shortened
+from oracle.text import shortened
 
 T = TypeVar("T")
 Check: TypeAlias = Callable[[object, str], T]
