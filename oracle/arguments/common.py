@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn, TypeAlias
 
-from oracle.arguments.values import MAX_BLOCK_SIZE, MAX_JOBS, head_size, up_to, word
+from oracle.arguments.values import (
+    MAX_BLOCK_SIZE,
+    MAX_JOBS,
+    MAX_NUM_HEADS,
+    head_size,
+    list_of,
+    one_of,
+    up_to,
+    word,
+)
 from oracle.errors import UsageError
 
 
@@ -70,6 +79,20 @@ def add_plane(parser: argparse.ArgumentParser) -> None:
         "--block-size", type=up_to(MAX_BLOCK_SIZE), default=16, metavar="TOKENS",
         help="tokens of a page (default: %(default)s)",
     )  # fmt: skip
+
+
+def add_domain(parser: Parser, otherwise: str = "") -> None:
+    """Add the options that name geometries and dtypes; `otherwise` says what holds without one."""
+    for option, parse, metavar, text in (
+        ("--head-size", head_size, "SIZE", "elements of a head, a multiple of 16"),
+        ("--num-heads", up_to(MAX_NUM_HEADS), "COUNT", "KV heads"),
+        ("--block-size", up_to(MAX_BLOCK_SIZE), "TOKENS", "tokens of a page"),
+        ("--cache-layout", one_of("NHD", "HND"), "NHD,HND", "what comes first in a page"),
+        ("--dtype", one_of("bf16", "fp16"), "bf16,fp16", "type of the values that are stored"),
+    ):
+        parser.add_argument(
+            option, action="extend", type=list_of(parse), metavar=metavar, help=text + otherwise
+        )
 
 
 def add_jobs(parser: Parser) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from oracle.arguments.common import Commands, add_command, add_jobs, add_releases, add_vllm
+from oracle.arguments.common import (
+    Commands,
+    add_command,
+    add_domain,
+    add_jobs,
+    add_releases,
+    add_vllm,
+)
 from oracle.arguments.values import (
-    MAX_BLOCK_SIZE,
     MAX_GROUPS,
-    MAX_NUM_HEADS,
-    head_size,
     list_of,
     one_of,
     up_to,
@@ -37,19 +41,12 @@ def add_verdict(commands: Commands) -> None:
         "a WRITER each is judged alone, where it fits); may be repeated, and its disagreement is a "
         "finding (default: three readers that only inform)",
     )  # fmt: skip
-    listed = (
-        ("--head-size", head_size, "SIZE", "elements of a head, a multiple of 16"),
-        ("--num-heads", up_to(MAX_NUM_HEADS), "COUNT", "KV heads"),
-        ("--block-size", up_to(MAX_BLOCK_SIZE), "TOKENS", "tokens of a page"),
-        ("--cache-layout", one_of("NHD", "HND"), "NHD,HND", "what comes first in a page"),
-        ("--dtype", one_of("bf16", "fp16"), "bf16,fp16", "type of the values that are stored"),
-        ("--arch", word, "ARCH", "compile the store kernel for this, such as sm_100a; of a release "
-         "take the code that a GPU of this arch loads: sm_100f code on sm_103"),
+    add_domain(parser)
+    parser.add_argument(
+        "--arch", action="extend", type=list_of(word), metavar="ARCH",
+        help="compile the store kernel for this, such as sm_100a; of an artefact, take the code "
+        "that a GPU of this arch would load",
     )  # fmt: skip
-    for option, parse, metavar, text in listed:
-        parser.add_argument(
-            option, action="extend", type=list_of(parse), metavar=metavar, help=text
-        )
     parser.add_argument(
         "--domain", choices=("default", "whole"), default="default", metavar="default|whole",
         help="whole: head sizes 16 to 576, pages of 4 to 128 tokens, 1 to 16 heads, writers alone; "

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 
-from oracle.arguments.common import Commands, Parser, add_command, add_jobs, add_releases
+from oracle.arguments.common import (
+    Commands,
+    Parser,
+    add_command,
+    add_domain,
+    add_jobs,
+    add_releases,
+)
 from oracle.arguments.values import (
-    MAX_BLOCK_SIZE,
-    MAX_NUM_HEADS,
-    head_size,
-    list_of,
-    one_of,
     up_to,
     word,
 )
@@ -61,17 +63,7 @@ def add_fuzz(commands: Commands) -> None:
         "--state", type=word, metavar="DIR",
         help="what is kept, and gone on from (default: one for each subject, in the cache)",
     )  # fmt: skip
-    for option, parse, metavar, text in (
-        ("--head-size", head_size, "SIZE", "elements of a head, a multiple of 16"),
-        ("--num-heads", up_to(MAX_NUM_HEADS), "COUNT", "KV heads"),
-        ("--block-size", up_to(MAX_BLOCK_SIZE), "TOKENS", "tokens of a page"),
-        ("--cache-layout", one_of("NHD", "HND"), "NHD,HND", "what comes first in a page"),
-        ("--dtype", one_of("bf16", "fp16"), "bf16,fp16", "type of the values that are stored"),
-    ):
-        parser.add_argument(
-            option, action="extend", type=list_of(parse), metavar=metavar,
-            help=f"{text} (default: all that are drawn from and that the writer takes)",
-        )  # fmt: skip
+    add_domain(parser, " (default: all that are drawn from and that the writer takes)")
     _add_arch(parser)
     add_releases(parser)
     add_jobs(parser)
