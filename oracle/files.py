@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
+from oracle.errors import UsageError
+
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading bytes, without ever waiting for somebody to write it.
@@ -23,6 +25,18 @@ def open_regular(path: Path) -> BinaryIO:
     if stat.S_ISDIR(kind):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "is neither a file nor a directory", str(path))
+
+
+def read_at_most(path: Path, most: int) -> bytes:
+    """What a file holds, but no more than one byte beyond `most`, which tells that it is too long.
+
+    Raises UsageError where it cannot be read, or is no file.
+    """
+    try:
+        with open_regular(path) as file:
+            return file.read(most + 1)
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror or error}") from error
 
 
 def replace_files(contents: Mapping[Path, str]) -> None:

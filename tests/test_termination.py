@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from commandline import HARNESS, ROOT, Call
 
-from oracle.files import open_regular
+from oracle.errors import UsageError
+from oracle.files import open_regular, read_at_most
 from oracle.termination import Terminated, terminable
 
 # A subject that says it was called, and then waits to be ended.
@@ -81,6 +82,10 @@ def test_a_file_is_opened_and_a_directory_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"bytes")
     with open_regular(tmp_path / "file") as file:
         assert file.read() == b"bytes"
+    assert read_at_most(tmp_path / "file", 5) == b"bytes"
+    assert read_at_most(tmp_path / "file", 3) == b"byte"
+    with pytest.raises(UsageError, match="missing: No such file"):
+        read_at_most(tmp_path / "missing", 3)
     with pytest.raises(IsADirectoryError):
         open_regular(tmp_path)
     with pytest.raises(OSError, match="neither"):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oracle.errors import UsageError
-from oracle.files import open_regular, replace_files
+from oracle.files import read_at_most, replace_files
 
 
 def read_json(path: Path, most: int) -> Any:
@@ -15,11 +15,7 @@ def read_json(path: Path, most: int) -> Any:
 
     Raises UsageError where it cannot be read, is too large, or is no JSON.
     """
-    try:
-        with open_regular(path) as file:
-            data = file.read(most + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    data = read_at_most(path, most)
     if len(data) > most:
         raise UsageError(f"{path} is larger than {most} bytes: not a file of this tool")
     try:

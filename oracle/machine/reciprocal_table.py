@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oracle.errors import UsageError
-from oracle.files import open_regular
+from oracle.files import read_at_most
 from oracle.machine.primitives import F32, RCP_MODELS, RcpModel, rcp_exact
 
 MAGIC = b"MUFU.RCP 1\n"
@@ -92,11 +92,7 @@ def read_table(path: Path) -> tuple[Deltas, dict[str, Any]]:
 
     Raises UsageError where the file is missing, is no table, or does not match its checksum.
     """
-    try:
-        with open_regular(path) as file:
-            data = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    data = read_at_most(path, _MAX_FILE_BYTES)
     if len(data) > _MAX_FILE_BYTES or not data.startswith(MAGIC):
         raise UsageError(f"{path} is no table of MUFU.RCP: make one with benchmarks/rcp_dump")
     header, newline, packed = data[len(MAGIC) :].partition(b"\n")

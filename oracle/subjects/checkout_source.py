@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from oracle.errors import UsageError
-from oracle.files import open_regular
+from oracle.files import read_at_most
 from oracle.subjects.dequantiser import Parameter
 
 ALLOWED = frozenset(
@@ -82,11 +82,7 @@ def has_function(root: Path, path: str, function: str) -> bool:
 
 
 def _read(path: Path) -> bytes:
-    try:
-        with open_regular(path) as file:
-            data = file.read(MAX_SOURCE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    data = read_at_most(path, MAX_SOURCE_BYTES)
     if len(data) > MAX_SOURCE_BYTES:
         raise UsageError(f"{path} is larger than {MAX_SOURCE_BYTES} bytes: no source of vLLM's")
     return data

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from oracle.errors import NothingRan, UsageError
-from oracle.files import open_regular
+from oracle.files import open_regular, read_at_most
 from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
 from oracle.subjects.archive import ArchiveLimits, shown
 from oracle.subjects.attention import KernelName
@@ -103,11 +103,7 @@ def cubins(path: Path, pattern: str = "*") -> Iterator[tuple[str, Cubin]]:
 
 
 def _single(path: Path, pattern: str) -> Iterator[tuple[str, Cubin]]:
-    try:
-        with open_regular(path) as file:
-            cubin = Cubin.parse(file.read(MAX_CUBIN_BYTES + 1))
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    cubin = Cubin.parse(read_at_most(path, MAX_CUBIN_BYTES))
     names = [n for n in cubin.kernels if not n.endswith(SHARED_SIZE_SUFFIX)]
     wanted = [n for n in names if fnmatch.fnmatchcase(n, pattern)]
     for name in wanted:

@@ -28,7 +28,7 @@ from typing import TypeVar
 from oracle.candidates import candidate
 from oracle.contracts import DEFAULT_READERS, STORE_CONTRACTS, Contract, contract, contracts
 from oracle.errors import UsageError
-from oracle.files import open_regular
+from oracle.files import read_at_most
 from oracle.machine.cubin import MAX_CUBIN_BYTES, Cubin
 from oracle.quantize import ScaleSearch
 from oracle.subjects.base import Reader, SubjectInfo, Writer
@@ -240,11 +240,7 @@ def _cubin_path(spec: str) -> tuple[Path | None, str | None]:
 
 def read_cubin(path: Path) -> Cubin:
     """A cubin from a file. Raises UsageError where it is missing, too large or damaged."""
-    try:
-        with open_regular(path) as file:
-            data = file.read(MAX_CUBIN_BYTES + 1)
-    except OSError as error:
-        raise UsageError(f"{path}: {error.strerror or error}") from error
+    data = read_at_most(path, MAX_CUBIN_BYTES)
     try:
         return Cubin.parse(data)
     except UsageError as error:
